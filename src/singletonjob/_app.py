@@ -1,0 +1,272 @@
+"""`SingletonJobs`: where jobs are registered, and the ways to start them."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._errors import ConfigError, SingletonJobError
+from ._heartbeat import Heartbeat
+from ._lease import instant
+from ._options import APP_READERS, read, resolve_app
+from ._registry import Registry
+from ._service import Service
+from ._signals import stop_signals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from datetime import datetime
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from ._clock import Clock
+    from ._model import Event
+    from ._options import AppOptionValues
+    from .stores import LeaseStore
+
+__all__ = ["Health", "JobStats", "SingletonJobs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStats:
+    """What became of one job in this process since its app started.
+
+    `runs` = `ok` + `failed` + `cancelled` + `timeout`. Ticks that did not run are in `dropped_overlap` (the previous
+    run was in flight) and `dropped_late`; slots that did not run when due are in `misfired`. `terms` counts
+    elections won; `last_ok` is when a run last ended well, aware, in UTC.
+    """
+
+    runs: int
+    ok: int
+    failed: int
+    cancelled: int
+    timeout: int
+    dropped_overlap: int
+    dropped_late: int
+    misfired: int
+    terms: int
+    last_ok: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the app stands, per job and in sum.
+
+    Each job is `following`, `leading`, `store_down`, `stuck` (the job loop gives no sign of life, or a run outlived
+    its timeout and grace) or `disabled`. `status` is the worst of them: `stuck`, `store_down`, else `ok`.
+    """
+
+    status: Literal["ok", "store_down", "stuck"]
+    jobs: Mapping[str, str]
+
+
+class SingletonJobs(Registry):
+    """Periodic jobs of one project, each of which runs on exactly one replica.
+
+    `project` and `store` are required, here or as SINGLETONJOB_PROJECT and SINGLETONJOB_STORE: replicas that share
+    them take turns. `store` is a URL or a `LeaseStore`. The other options hold for all jobs that do not set them
+    themselves; see `AppOptionValues`. Raises `ConfigError` for a bad value.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        store: str | LeaseStore | None = None,
+        *,
+        clock: Clock | None = None,
+        **options: Unpack[AppOptionValues],
+    ) -> None:
+        super().__init__()
+        given = {"project": project, "store": store}
+        self._code: dict[str, Any] = read(
+            {**{name: value for name, value in given.items() if value is not None}, **options}, APP_READERS
+        )
+        self._clock = clock
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._service: Service | None = None
+        self._thread: threading.Thread | None = None
+
+    def configure(self, *, project: str | None = None, store: str | LeaseStore | None = None) -> None:
+        """Set project or store over what was given in code. Raises `ConfigError` for a bad value or after the start."""
+        if self._service is not None:
+            raise ConfigError("configure: the app has started; call it before")
+        given = {"project": project, "store": store}
+        self._code |= read({name: value for name, value in given.items() if value is not None}, APP_READERS)
+
+    # -- ways to run -----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run the jobs until SIGTERM or SIGINT, drain, release, and return. A second signal exits at once.
+
+        Raises `ConfigError` for options that do not go together. Where a run did not end within its grace, its lease
+        is left to expire and the process exits with code 1.
+        """
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        service = await self._serve(signals=True)
+        if service.abandoned:
+            # Neither the interpreter nor asyncio must wait for a body that would not stop.
+            logging.shutdown()
+            os._exit(1)
+
+    async def serve(self, *, signals: bool = True) -> None:
+        """The same inside a running asyncio program; with `signals=False` until the calling task is cancelled."""
+        await self._serve(signals=signals)
+
+    async def _serve(self, *, signals: bool) -> Service:
+        service = self._make()
+        with stop_signals(service, wanted=signals):
+            self._begin(service)
+            try:
+                await service.until_stop_requested()
+            finally:
+                await self._leave(service)
+        return service
+
+    async def __aenter__(self) -> Self:
+        """Start inside a running asyncio program, and leave its signals alone."""
+        self._begin(self._make())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._service is not None:
+            await self._leave(self._service)
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncGenerator[None]:
+        """The lifespan of an ASGI app: `FastAPI(lifespan=jobs.lifespan)`; Starlette and Litestar likewise."""
+        async with self:
+            yield
+
+    def start(self) -> None:
+        """Run the jobs on a loop in a thread of its own, for sync programs. Returns at once; `stop` ends it.
+
+        Raises `ConfigError` for options that do not go together.
+        """
+        service = self._make()
+        ready = threading.Event()
+
+        async def main() -> None:
+            try:
+                self._begin(service)
+            finally:
+                ready.set()
+            try:
+                await service.until_stop_requested()
+            finally:
+                await self._leave(service)
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="singletonjob-loop", daemon=True)
+        self._thread.start()
+        ready.wait()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Drain, release and end the thread of `start`. Takes no longer than grace, margin and the store's answer."""
+        service, thread = self._service, self._thread
+        if service is None or thread is None:
+            return
+        service.request_stop()
+        thread.join(service.longest_stop + 1.0)
+        self._thread = None
+        atexit.unregister(self.stop)
+
+    @contextmanager
+    def in_thread(self) -> Generator[Self]:
+        """`start` and `stop` around a block, for sync programs."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    def _make(self, start_heartbeat: Callable[[Heartbeat], object] = Heartbeat.start) -> Service:
+        if self._service is not None:
+            raise SingletonJobError("the app runs already; one app object runs once at a time")
+        options = resolve_app(self._code, os.environ)
+        service = Service(
+            options,
+            list(self._jobs.values()),
+            callbacks=self._callbacks,
+            clock=self._clock,
+            start_heartbeat=start_heartbeat,
+        )
+        self._service = service
+        self._frozen = True
+        return service
+
+    def _begin(self, service: Service) -> None:
+        try:
+            service.start()
+        except BaseException:
+            self._service = None
+            raise
+
+    async def _leave(self, service: Service) -> None:
+        try:
+            await service.stop()
+        finally:
+            if self._service is service:
+                self._service = None
+
+    # -- what is asked of it ---------------------------------------------------------------------------------------
+
+    def is_leader(self, job: str) -> bool:
+        """Whether this process may run the job at this very moment: a time check, not a remembered flag.
+
+        False while the app does not run, and in a forked child. Raises `ConfigError` for an unknown job.
+        """
+        self._known(job)
+        service = self._service
+        return service is not None and service.is_leader(job)
+
+    def health(self) -> Health:
+        """How each job stands; all `disabled` while the app does not run."""
+        service = self._service
+        jobs = {name: "disabled" if service is None else service.state(name) for name in self._jobs}
+        states = set(jobs.values())
+        status: Literal["ok", "store_down", "stuck"] = (
+            "stuck" if "stuck" in states else "store_down" if "store_down" in states else "ok"
+        )
+        return Health(status=status, jobs=jobs)
+
+    def stats(self) -> Mapping[str, JobStats]:
+        """The counts of each job that takes part, by name; empty while the app does not run."""
+        service = self._service
+        if service is None:
+            return {}
+        return {name: _stats(runner.counts) for name, runner in service.runners.items()}
+
+    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Have `callback(event)` called for each event from now on; returns what ends it.
+
+        It runs on the job loop, one event per turn, from a queue of 1000 (the oldest are dropped first): keep it
+        short. What it raises is logged.
+        """
+        self._callbacks.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return unsubscribe
+
+    def _known(self, job: str) -> None:
+        if job not in self._jobs:
+            raise ConfigError(f"{job!r} is no job of this app; its jobs are: {', '.join(sorted(self._jobs)) or 'none'}")
+
+
+def _stats(counts: Any) -> JobStats:
+    values = {name: getattr(counts, name) for name in JobStats.__dataclass_fields__}
+    if values["last_ok"] is not None:
+        values["last_ok"] = instant(values["last_ok"])
+    return JobStats(**values)

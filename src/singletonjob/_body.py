@@ -1,0 +1,128 @@
+"""A job's body: how it takes the `Run`, and whether it is async. Decided once, when the job is registered."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Union
+
+from ._errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ._lease import Run
+
+__all__ = ["bind_run", "identity", "is_async"]
+
+
+def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
+    """`body` as a function of the `Run`, which it passes on if the body wants it.
+
+    The `Run` goes to the parameter that is annotated `Run`, else to the one named `run`. Raises `ConfigError` for
+    what is not a body: no callable, a class, a generator, or any other parameter without a default.
+    """
+    if not callable(body):
+        raise ConfigError(f"{prefix}{body!r} cannot be called; write a function, sync or async")
+    named = identity(body)[1]
+    if inspect.isclass(body):
+        raise ConfigError(
+            f"{prefix}{named} is a class; derive it from IntervalJob, FixedRateJob or CronJob and add an instance"
+        )
+    inner = _plain(body)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise ConfigError(f"{prefix}{named} is a generator, so a call would run nothing; write a body without yield")
+    try:
+        parameters = list(inspect.signature(body).parameters.values())
+        namespace = getattr(_plain(inspect.unwrap(inner)), "__globals__", {})
+    except (TypeError, ValueError):  # compiled code may carry no signature: it cannot ask for the Run
+        return lambda _run: body()
+    parameters = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    wanted = next((p for p in parameters if _is_run(p.annotation, namespace)), None)
+    wanted = wanted or next((p for p in parameters if p.name == "run"), None)
+    for p in parameters:
+        if p is not wanted and p.default is p.empty:
+            raise ConfigError(
+                f"{prefix}parameter {p.name!r} of {named} is not the Run and has no default; write a body that takes"
+                " at most the Run (annotated Run, or named run), and bind the rest with functools.partial"
+            )
+    if wanted is None:
+        return lambda _run: body()
+    if wanted is parameters[0] and wanted.kind is not wanted.KEYWORD_ONLY:
+        # By position, not by name: a wrapper may call it something else.
+        return body
+    if wanted.kind is wanted.POSITIONAL_ONLY:
+        raise ConfigError(f"{prefix}parameter {wanted.name!r} of {named} is positional-only; write it first")
+    name = wanted.name
+    return lambda run: body(**{name: run})
+
+
+def is_async(body: object) -> bool:
+    """Whether a call makes a coroutine for certain; so the call itself is cheap and belongs on the loop.
+
+    `__wrapped__` is not followed: a sync wrapper of an async function may be one that blocks (`async_to_sync`). Such
+    a body starts in a thread, and what it returns is awaited if it can be.
+    """
+    return inspect.iscoroutinefunction(body) or inspect.iscoroutinefunction(_plain(body))
+
+
+def identity(body: object) -> tuple[str, str]:
+    """Module and qualified name of what was written for this body."""
+    inner: Any = _whole(body)
+    if callable(inner):
+        inner = inspect.unwrap(inner)
+    if not hasattr(inner, "__qualname__"):
+        inner = inner.__class__
+    return str(getattr(inner, "__module__", None) or "builtins"), str(inner.__qualname__)
+
+
+def _whole(body: Any) -> Any:
+    """What a partial is a part of."""
+    while isinstance(body, partial):
+        body = body.func  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  # a partial of anything
+    return body  # pyright: ignore[reportUnknownVariableType]  # as above
+
+
+def _plain(body: Any) -> Any:
+    """What is called in the end: through partials, bound methods and objects with `__call__`."""
+    while True:
+        body = _whole(body)
+        if isinstance(body, (types.MethodType, staticmethod)):
+            body = body.__func__
+        elif inspect.isroutine(body) or inspect.isclass(body):
+            return body
+        else:
+            body = type(body).__call__
+
+
+def _is_run(annotation: Any, namespace: Mapping[str, object]) -> bool:
+    """Whether an annotation says `Run`, or `Run | None`; as text it is looked up, never evaluated.
+
+    Text that cannot be looked up (imported for type checkers only, say) is taken by its last word.
+    """
+    from ._lease import Run
+
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        match = re.fullmatch(
+            r"(?:(?:\w+\.)?Optional\[|None *\| *)?['\"]?([\w.]+)['\"]?(?:\]| *\| *None)?", annotation.strip("'\" ")
+        )
+        if match is None:
+            return False
+        words: list[str] = match[1].split(".")
+        if words[0] not in namespace:
+            return words[-1] == "Run"
+        found = namespace[words[0]]
+        for attribute in words[1:]:
+            found = getattr(found, attribute, None)
+        return found is Run
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _is_run(typing.get_args(annotation)[0], namespace)
+    if origin in (Union, types.UnionType):
+        return any(_is_run(member, namespace) for member in typing.get_args(annotation))
+    return annotation is Run

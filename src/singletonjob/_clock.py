@@ -1,0 +1,58 @@
+"""The operating system's clocks. With `_timer`, the only module that reads them.
+
+Two clocks matter. Deadlines of a lease live on the *boot clock*: it never jumps and goes on while the machine is
+suspended, which CLOCK_MONOTONIC on Linux does not (clock_gettime(2)): a leader that slept must find its lease expired.
+Ticks and slots live on the *wall clock*, the one that all replicas share.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from ._model import Now
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What the runtime asks of time; tests put their own in its place."""
+
+    def boot(self) -> float:
+        """Seconds on a clock that never jumps and counts suspend; its zero means nothing."""
+        ...
+
+    def wall(self) -> int:
+        """Microseconds since the epoch, UTC, as this machine believes."""
+        ...
+
+    def now(self) -> Now:
+        """Both clocks, read together."""
+        ...
+
+
+if sys.platform == "linux":
+    BOOT_CLOCK = time.CLOCK_BOOTTIME
+elif sys.platform == "darwin":
+    # On macOS this one goes on during sleep; time.monotonic() does not (clock_gettime(3) there).
+    BOOT_CLOCK = time.CLOCK_MONOTONIC_RAW
+else:
+    BOOT_CLOCK = None
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    __slots__ = ()
+
+    def boot(self) -> float:
+        if BOOT_CLOCK is None:
+            return time.monotonic()
+        return time.clock_gettime(BOOT_CLOCK)
+
+    def wall(self) -> int:
+        return time.time_ns() // 1000
+
+    def now(self) -> Now:
+        return Now(time.time_ns() // 1000, self.boot())

@@ -1,0 +1,667 @@
+"""The elector: who leads, decided from what the store said and what time it is. Pure: no clock, no I/O, no threads.
+
+Theory of operation
+===================
+
+Leadership of a job is a lease in the store: a key that names its holder and expires by itself. One elector per replica
+takes part for all of the replica's jobs. It is driven by two calls: `poll(now)` says what to send and when to ask
+again; `receive(now, reply)` takes the answer. Both leave *effects*, which the heartbeat carries out in order.
+
+                      granted, in time                     stop, disable, pause, resign
+      +----------+ ---------------------> +----------+ ---------------------------> +----------+
+      | FOLLOWER |                        |  LEADER  |                              | DRAINING |
+      +----------+ <---+                  +----------+ -------- lost, expired, ---> +----------+
+           |           |                                        stuck                     |
+           | asks      +------------------- its body has ended: released or asked anew ---+
+
+A *term* is one uninterrupted reign with a token of its own. While it is alive its `deadline` is above 0, and it is
+renewed, also while DRAINING: a body may still run. A term that was lost, expired or got stuck is dead (`deadline` 0);
+it is neither renewed nor released, and the replica asks for that lease again only when the body has ended.
+
+Rules, by the promise that they keep:
+
+S1  A grant is used only if it answers the newest acquisition of a follower that still wants the job.
+S3  A deadline is `sent + lock_expiry - margin`, with `sent` read before the request left. When it passes, the term
+    ends for good at that moment, whatever an answer on its way says. *Unknown* (no answer) moves no deadline.
+S4  A release goes out when the body has ended, never before, and no renewal after it. Acquisitions carry growing
+    numbers; a release names the highest one it covers. A grant that is not used is given back. Every request is void
+    after `void_at`, on the store's clock, so that a call which timed out cannot act later.
+S5  An acquisition carries the highest token seen here; the new one is above it.
+S7  A term is renewed only while the job loop vouches for it.
+S8  Nothing is acquired from a store that has been up for less than `lock_expiry + 1 s`, counted from the arrival of
+    the reading that told so: it may have forgotten a lease. Renewals are not held back.
+L2  A follower asks again when the holder's time is over, not when its own heartbeat comes round.
+L3  A leader never backs off while its lease lives; a follower does, up to `max_backoff_delay`, until the store answers.
+
+The shape (a state core with all transitions in one place, driven by received events) is that of h11; deadlines that
+start at the request are those of the lease files in Gray and Cheriton, "Leases" (SOSP 1989).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from ._model import (
+    Acquire,
+    Batch,
+    Claimed,
+    ClaimSlot,
+    Failed,
+    Granted,
+    JobState,
+    NotClaimed,
+    Progress,
+    Reason,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ._model import Reply, Request, Verdict
+    from ._options import JobOptions
+
+__all__ = ["Began", "ClaimAnswered", "Draining", "Effect", "Elector", "Ended", "Extended", "Note", "Step", "Witness"]
+
+ASK_GAP = 0.02
+"""Never two asks of one process closer than this, in seconds: notices may come in bursts."""
+
+SHORTEST_CALL = 0.01
+"""The least that a call may take, in seconds: near a deadline the bound halves with each try."""
+
+OVER = frozenset[Reason]({"lost", "expired", "stuck"})
+"""A term that ended so has nothing left to release that would not go by itself."""
+
+Phase: TypeAlias = Literal["follower", "leader", "draining"]
+
+
+# -- effects: what the heartbeat is to carry out, in order ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A term began."""
+
+    job: str
+    token: int
+    deadline: float
+    sent: float
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """The term's deadline moved, by a renewal sent at `sent`."""
+
+    job: str
+    deadline: float
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """No run of this term starts any more; the lease is kept until the body has ended."""
+
+    job: str
+    token: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The term is over."""
+
+    job: str
+    token: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswered:
+    """The store's word on a slot."""
+
+    job: str
+    claim: ClaimSlot
+    verdict: Claimed | NotClaimed
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to tell people, and nothing to do: the name of a log event, and what it says."""
+
+    event: str
+    job: str = ""
+    text: str = ""
+    number: float = 0
+    token: int = 0
+
+
+Effect: TypeAlias = Began | Extended | Draining | Ended | ClaimAnswered | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What follows from a poll: a batch to send now, if any, and the moment at which to poll again at the latest."""
+
+    batch: Batch | None
+    wake_at: float
+
+
+class Witness(Protocol):
+    """What the job loop can say about the runs of a term."""
+
+    def vouched_until(self, job: str) -> float:
+        """The moment up to which the job loop's word holds that work moves."""
+        ...
+
+    def progress(self, job: str, now: float) -> Progress:
+        """What is to be written beside the lease."""
+        ...
+
+
+class _Seat:
+    """One job, as this replica sees it."""
+
+    def __init__(self, job: str, options: JobOptions, *, enabled: bool) -> None:
+        self.job = job
+        self.options = options
+        self.enabled = enabled
+        self.phase: Phase = "follower"
+        self.token = 0
+        self.deadline = 0.0  # of the living term; 0: there is none
+        self.sent = 0.0  # when the last good renewal or acquisition was sent
+        self.due = -inf  # when the next request is due
+        self.reason: Reason = "shutdown"  # why it is draining
+        self.asked = 0  # the highest acquisition number sent
+        self.covered = 0  # the highest one that a release covered
+        self.held = False  # an acquisition may have been granted and not been given back
+        self.releasing = False
+        self.release_until = inf
+        self.drain_until = inf
+        self.abandoned = False
+        self.claim: ClaimSlot | None = None
+        self.noticed_at = -inf
+        self.not_before = -inf
+        self.backing_off = False
+        self.errors = 0  # in a row, of this job alone
+        self.resigned = 0  # terms given up in a row
+        self.warned = False  # of a key without an expiry
+
+    @property
+    def alive(self) -> bool:
+        return self.deadline > 0
+
+
+class _Flight:
+    """The exchange on its way."""
+
+    __slots__ = ("batch", "seats", "sent")
+
+    def __init__(self, batch: Batch, seats: list[_Seat], sent: float) -> None:
+        self.batch = batch
+        self.seats = seats  # of each request; of a reading: those that wait for it
+        self.sent = sent
+
+
+class Elector:
+    """Takes part in the election of every job of one replica.
+
+    `jobs` gives each job's options, `enabled` those that may compete from the start; `random` returns numbers from 0
+    up to 1. All moments are seconds on one clock that never jumps and counts suspend.
+    """
+
+    def __init__(
+        self,
+        *,
+        project: str,
+        node: str,
+        jobs: Mapping[str, JobOptions],
+        enabled: Iterable[str],
+        random: Callable[[], float],
+        amnesia_guard: bool = True,
+    ) -> None:
+        self.project = project
+        self.node = node
+        competing = frozenset(enabled)
+        self._seats = {job: _Seat(job, options, enabled=job in competing) for job, options in jobs.items()}
+        self._random = random
+        self._amnesia_guard = amnesia_guard
+        self._effects: list[Effect] = []
+        self._flight: _Flight | None = None
+        self._number = 0
+        self._highest_token = 0
+        self._reading: tuple[int, float] | None = None  # the store's clock, and when it arrived here
+        self._up_since = -inf
+        self._guard_unknown = False
+        self._errors = 0
+        self._voids = 0
+        self._down_since: float | None = None
+        self._asked_at = -inf
+        self._notices = False
+        self._stopping = False
+
+    # -- what the heartbeat asks -----------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """After `stop`: nothing is left to release, or to wait for."""
+        return (
+            self._stopping
+            and self._flight is None
+            and all(s.abandoned or (s.phase == "follower" and not s.releasing) for s in self._seats.values())
+        )
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Jobs whose run did not end in time; their leases are left to expire."""
+        return [seat.job for seat in self._seats.values() if seat.abandoned]
+
+    def is_stuck(self, job: str) -> bool:
+        """Whether the job's last term ended because nobody vouched for it, and its body may still run."""
+        seat = self._seats[job]
+        return seat.phase == "draining" and seat.reason == "stuck"
+
+    def take_effects(self) -> list[Effect]:
+        """What came of the calls since the last time, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def poll(self, now: float, witness: Witness) -> Step:
+        """End what is over, and say what to send now and when to ask again."""
+        self._end_what_is_over(now, witness)
+        batch = None
+        if self._flight is None:
+            due = [seat for seat in self._seats.values() if self._due_at(seat) <= now]
+            if due:
+                batch = self._build(now, due, witness)
+        return Step(batch, self._wake_at(witness))
+
+    def receive(self, now: float, reply: Reply | None, error: str = "") -> None:
+        """Take the answer to the batch on its way; None, with what went wrong: there is none, and there will be none."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        self._expire(now)
+        if reply is None:
+            self._reading = None
+            self._unknown(flight, now, error)
+            return
+        self._reading = (reply.clock, now)
+        self._voids = self._voids + 1 if reply.void else 0
+        if reply.void and self._voids > 1:
+            self._unknown(flight, now, "the store runs calls later than they are good for")
+            return
+        self._answered(now)
+        if reply.void:
+            return
+        if not flight.batch.requests:
+            self._read(reply, now)
+        for seat, request, verdict in zip(flight.seats, flight.batch.requests, reply.verdicts, strict=False):
+            self._judge(seat, request, verdict, flight.sent, now)
+
+    # -- orders ----------------------------------------------------------------------------------------------------
+
+    def stop(self, now: float) -> None:
+        """Leave: drain what leads, release what is or may be held, ask for nothing any more."""
+        if self._stopping:
+            return
+        self._stopping = True
+        for seat in self._seats.values():
+            if seat.phase == "leader":
+                self._drain(seat, "shutdown")
+            if seat.phase == "draining":
+                seat.drain_until = now + seat.options.shutdown_grace + seat.options.margin
+            elif seat.held:
+                self._give_back(seat, now)
+
+    def set_enabled(self, now: float, job: str, enabled: bool) -> None:
+        """Follow the job's switch: off drains and releases, on competes at once."""
+        seat = self._seats[job]
+        if seat.enabled == enabled:
+            return
+        seat.enabled = enabled
+        if seat.phase == "leader" and not enabled:
+            self._drain(seat, "disabled")
+        elif seat.phase == "follower" and not enabled and seat.held:
+            self._give_back(seat, now)
+        elif enabled and not seat.releasing:
+            seat.due = now
+
+    def resign(self, job: str, token: int) -> None:
+        """Give the term up, and ask again only after a back-off."""
+        seat = self._seats[job]
+        if seat.phase == "leader" and seat.token == token:
+            seat.resigned += 1
+            self._drain(seat, "resigned")
+
+    def drained(self, now: float, job: str, token: int) -> None:
+        """The job loop's word that no body of this term runs any more, and none will start."""
+        seat = self._seats[job]
+        if seat.token != token or seat.phase == "follower":
+            return
+        if seat.phase == "leader":
+            # The fence saw the deadline pass before we did; a renewal that crossed it does not bring the term back.
+            self._end(seat, "expired")
+        if seat.alive:
+            self._end(seat, seat.reason)
+        if seat.reason == "resigned":
+            seat.not_before = now + self._back_off(seat, seat.resigned)
+        else:
+            seat.resigned = 0
+        seat.phase = "follower"
+        seat.abandoned = False
+        seat.drain_until = inf
+        if seat.held:
+            self._give_back(seat, now)
+        else:
+            seat.due = max(now, seat.not_before)
+
+    def claim(self, now: float, claim: ClaimSlot) -> None:
+        """Ask for a slot until the store answers or the term ends."""
+        seat = self._seats[claim.job]
+        if seat.alive and seat.token == claim.token:
+            seat.claim = claim
+            seat.due = now
+
+    def withdraw(self, job: str) -> None:
+        """Ask no more for the slot of `claim`."""
+        self._seats[job].claim = None
+
+    # -- notices ---------------------------------------------------------------------------------------------------
+
+    def subscribed(self, now: float) -> None:
+        """Notices are heard from now on; what happened before may have been missed, so look at all jobs."""
+        self._notices = True
+        self._errors = 0
+        self.notice(now, self._seats)
+
+    def notices_lost(self, now: float) -> None:
+        """Notices are not heard; ask once per heartbeat instead."""
+        if self._notices:
+            self._notices = False
+            for seat in self._seats.values():
+                if self._may_ask(seat):
+                    seat.due = min(seat.due, now + self._beat(seat))
+
+    def notice(self, now: float, jobs: Iterable[str]) -> None:
+        """Somebody released these, or their holder is gone: look at once."""
+        for job in jobs:
+            seat = self._seats.get(job)
+            if seat is None:
+                continue
+            seat.noticed_at = now
+            if seat.alive:
+                seat.due = min(seat.due, max(now, seat.sent + ASK_GAP))
+            elif self._may_ask(seat):
+                seat.due = max(now, seat.not_before)
+                seat.backing_off = False
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        for seat in self._seats.values():
+            if seat.alive and now >= seat.deadline:
+                self._end(seat, "expired")
+
+    def _end_what_is_over(self, now: float, witness: Witness) -> None:
+        self._expire(now)
+        for seat in self._seats.values():
+            if seat.alive and now >= witness.vouched_until(seat.job):
+                self._end(seat, "stuck")
+            if seat.phase == "draining" and now >= seat.drain_until and not seat.abandoned:
+                if seat.alive:
+                    self._end(seat, seat.reason)
+                seat.abandoned = True
+                self._effects.append(Note("run-did-not-stop", seat.job, token=seat.token))
+            if seat.releasing and now >= seat.release_until and self._flight is None:
+                seat.releasing = False
+                seat.due = max(now, seat.not_before)
+                if seat.reason not in OVER:
+                    self._effects.append(Note("release-failed", seat.job, token=seat.token))
+
+    def _wake_at(self, witness: Witness) -> float:
+        """The next moment at which something ends or, with no call on its way, something is due."""
+        wake = inf
+        for seat in self._seats.values():
+            if seat.alive:
+                wake = min(wake, seat.deadline, witness.vouched_until(seat.job))
+            if seat.phase == "draining" and not seat.abandoned:
+                wake = min(wake, seat.drain_until)
+            if self._flight is None:
+                wake = min(wake, self._due_at(seat))
+                if seat.releasing:
+                    wake = min(wake, seat.release_until)
+        return wake
+
+    def _may_ask(self, seat: _Seat) -> bool:
+        return seat.phase == "follower" and seat.enabled and not seat.releasing and not self._stopping
+
+    def _due_at(self, seat: _Seat) -> float:
+        if seat.alive or seat.releasing:
+            return seat.due
+        return max(seat.due, self._held_back_until(seat)) if self._may_ask(seat) else inf
+
+    def _held_back_until(self, seat: _Seat) -> float:
+        """Before this moment the job is not asked for, however due it is."""
+        guarded_until = -inf
+        if self._reading is not None and self._amnesia_guard:
+            guarded_until = self._up_since + seat.options.lock_expiry + 1
+        return max(seat.not_before, self._asked_at + ASK_GAP, guarded_until)
+
+    def _beat(self, seat: _Seat) -> float:
+        """A heartbeat's length; jitter shortens it, so that the replicas' beats spread, and never lengthens it."""
+        return seat.options.heartbeat_interval * (1 - 0.1 * self._random())
+
+    def _back_off(self, seat: _Seat, errors: int) -> float:
+        options = seat.options
+        delay = min(options.heartbeat_interval * 2.0 ** min(errors, 30), options.max_backoff_delay)
+        return max(delay * (0.8 + 0.4 * self._random()), options.heartbeat_interval)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _build(self, now: float, due: list[_Seat], witness: Witness) -> Batch:
+        bound = min(self._bound(seat, now) for seat in due)
+        if self._reading is None:
+            batch = Batch(project=self.project, node=self.node, bound=bound)
+            self._flight = _Flight(batch, due, now)
+            return batch
+        renewing = any(seat.alive for seat in due)
+        requests: list[Request] = []
+        seats: list[_Seat] = []
+        for seat in self._seats.values():
+            for request in self._requests(seat, now, witness, renewing=renewing):
+                requests.append(request)
+                seats.append(seat)
+        if any(isinstance(request, Acquire) for request in requests):
+            self._asked_at = now
+        bound = min(self._bound(seat, now) for seat in seats)
+        clock, arrived = self._reading
+        # 99 %: the store's clock may run slower than ours by 1 %, and a call must be void rather too early than too late.
+        void_at = clock + int((0.99 * (now - arrived) + bound) * 1e6)
+        batch = Batch(project=self.project, node=self.node, bound=bound, void_at=void_at, requests=tuple(requests))
+        self._flight = _Flight(batch, seats, now)
+        return batch
+
+    def _bound(self, seat: _Seat, now: float) -> float:
+        bound = seat.options.call_timeout
+        if seat.alive:
+            bound = min(bound, (seat.deadline - now) / 2)
+        return max(bound, SHORTEST_CALL)
+
+    def _requests(self, seat: _Seat, now: float, witness: Witness, *, renewing: bool) -> Iterable[Request]:
+        """What goes out for a job now: what is due within half its heartbeat rides along, asks with any renewal."""
+        options = seat.options
+        soon = now + options.heartbeat_interval / 2
+        if seat.alive:
+            if seat.due <= soon:
+                yield Renew(
+                    job=seat.job,
+                    token=seat.token,
+                    lock_expiry=options.lock_expiry,
+                    progress=witness.progress(seat.job, now),
+                )
+            if seat.claim is not None:
+                yield seat.claim
+        elif seat.releasing:
+            seat.covered = seat.asked
+            yield Release(
+                job=seat.job,
+                number=seat.asked,
+                progress=witness.progress(seat.job, now),
+                off=seat.reason in {"disabled", "paused"},
+            )
+        elif self._may_ask(seat) and self._held_back_until(seat) <= now and (renewing or seat.due <= soon):
+            self._number += 1
+            seat.asked = self._number
+            seat.held = True
+            yield Acquire(job=seat.job, number=self._number, lock_expiry=options.lock_expiry, above=self._highest_token)
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _answered(self, now: float) -> None:
+        """The store answers: back-off ends for all jobs at once."""
+        self._errors = 0
+        if self._down_since is not None:
+            self._effects.append(Note("store-up", number=now - self._down_since))
+            self._down_since = None
+        for seat in self._seats.values():
+            if seat.backing_off:
+                seat.backing_off = False
+                seat.due = max(now, seat.not_before)
+
+    def _read(self, reply: Reply, now: float) -> None:
+        """A new connection: for how long has this store been up?"""
+        if reply.up_for is None:
+            self._up_since = -inf
+            if self._amnesia_guard and not self._guard_unknown:
+                self._guard_unknown = True
+                self._effects.append(Note("no-uptime"))
+            return
+        self._up_since = now - reply.up_for
+        asking = [seat.options.lock_expiry for seat in self._seats.values() if self._may_ask(seat)]
+        wait = max(asking, default=-inf) + 1 - reply.up_for
+        if wait > 0 and self._amnesia_guard:
+            self._effects.append(Note("store-restarted", number=wait))
+
+    def _unknown(self, flight: _Flight, now: float, error: str) -> None:
+        """No answer, which is neither a grant nor a refusal: no deadline moves; the leader asks on, followers back off."""
+        self._errors += 1
+        if self._down_since is None:
+            self._down_since = flight.sent
+            self._effects.append(Note("store-down", text=error))
+        self._effects.append(Note("heartbeat-error", text=error, number=self._errors))
+        used_up = now - flight.sent >= flight.batch.bound * 0.99
+        for seat in flight.seats:
+            self._retry(seat, now, self._errors, at_once=used_up)
+
+    def _retry(self, seat: _Seat, now: float, errors: int, *, at_once: bool = False) -> None:
+        in_the_store = now < seat.sent + seat.options.lock_expiry or self._stopping
+        if seat.alive or (seat.releasing and in_the_store):
+            seat.due = now if at_once else now + seat.options.heartbeat_interval / 10
+        else:
+            seat.due = now + self._back_off(seat, errors)
+            seat.backing_off = True
+
+    def _judge(self, seat: _Seat, request: Request, verdict: Verdict, sent: float, now: float) -> None:
+        if isinstance(verdict, Failed):
+            seat.errors += 1
+            self._effects.append(Note("job-error", seat.job, verdict.error, seat.errors))
+            self._retry(seat, now, seat.errors)
+            return
+        seat.errors = 0
+        if isinstance(request, Acquire):
+            if isinstance(verdict, Granted):
+                self._granted(seat, request, verdict, sent, now)
+            elif isinstance(verdict, Refused):
+                self._refused(seat, verdict, sent, now)
+        elif isinstance(request, Renew):
+            if seat.alive and seat.token == request.token:
+                if isinstance(verdict, Renewed):
+                    self._renewed(seat, sent, now)
+                elif isinstance(verdict, Refused):
+                    seat.held = verdict.holder == self.node
+                    self._end(seat, "lost")
+        elif isinstance(request, Release):
+            if isinstance(verdict, Released):
+                seat.releasing = False
+                seat.held = False
+                seat.due = max(now, seat.not_before)
+                if verdict.mine:
+                    self._effects.append(Note("released", seat.job, token=seat.token))
+        elif isinstance(verdict, Claimed | NotClaimed) and seat.claim == request:
+            seat.claim = None
+            if verdict != Claimed():
+                seat.due = now
+            self._effects.append(ClaimAnswered(seat.job, request, verdict))
+
+    def _granted(self, seat: _Seat, request: Acquire, verdict: Granted, sent: float, now: float) -> None:
+        options = seat.options
+        self._highest_token = max(self._highest_token, verdict.token)
+        deadline = sent + options.lock_expiry - options.margin
+        if now >= deadline or request.number <= seat.covered or not self._may_ask(seat):
+            self._give_back(seat, now)
+            return
+        seat.phase = "leader"
+        seat.token = verdict.token
+        seat.deadline = deadline
+        seat.sent = sent
+        seat.due = sent + self._beat(seat)
+        seat.claim = None
+        self._effects.append(Began(seat.job, seat.token, deadline, sent, verdict.state))
+
+    def _renewed(self, seat: _Seat, sent: float, now: float) -> None:
+        deadline = sent + seat.options.lock_expiry - seat.options.margin
+        if now >= deadline:
+            self._end(seat, "expired")
+            return
+        seat.deadline = deadline
+        seat.sent = sent
+        seat.due = sent + self._beat(seat)
+        self._effects.append(Extended(seat.job, deadline, sent))
+
+    def _refused(self, seat: _Seat, verdict: Refused, sent: float, now: float) -> None:
+        seat.held = verdict.holder == self.node
+        if seat.held or verdict.holder is None:
+            if self._may_ask(seat):
+                seat.due = now
+            elif seat.phase == "follower":
+                self._give_back(seat, now)
+            return
+        if verdict.expires_in is None and not seat.warned:
+            self._effects.append(Note("no-expiry", seat.job, verdict.holder))
+        seat.warned = verdict.expires_in is None
+        wait = self._beat(seat)
+        if verdict.expires_in is not None:
+            ends = verdict.expires_in + 0.001 + 0.004 * self._random()
+            wait = ends if self._notices and not verdict.foreign else min(ends, wait)
+        # A notice that came while the question was on its way may be about what happened after it.
+        seat.due = now if seat.noticed_at >= sent else now + wait
+
+    # -- transitions -----------------------------------------------------------------------------------------------
+
+    def _drain(self, seat: _Seat, reason: Reason) -> None:
+        seat.phase = "draining"
+        seat.reason = reason
+        self._effects.append(Draining(seat.job, seat.token, reason))
+
+    def _end(self, seat: _Seat, reason: Reason) -> None:
+        """The term is over; the seat stays DRAINING until the job loop says that no body runs."""
+        seat.phase = "draining"
+        seat.reason = reason
+        seat.deadline = 0.0
+        seat.claim = None
+        seat.due = inf
+        self._effects.append(Ended(seat.job, seat.token, reason))
+
+    def _give_back(self, seat: _Seat, now: float) -> None:
+        """Release what was or may have been granted; tried while it can still matter."""
+        options = seat.options
+        seat.releasing = True
+        seat.due = now
+        seat.release_until = now + (2 * options.call_timeout if self._stopping else options.lock_expiry)

@@ -1,0 +1,354 @@
+"""The heartbeat: one thread with a small loop of its own, which drives the elector and talks to the store.
+
+It never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease by that alone.
+Only this thread touches the elector. What it decides goes into `Lease.deadline` at once, where the job loop reads it,
+and as a message to the job loop, which may take it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from ._election import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note
+from ._errors import StoreError
+from ._lease import Lease
+from ._model import Batch, Progress, Reply, StoreDown, StoreUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ._clock import Clock
+    from ._election import Elector
+    from ._model import ClaimSlot, Claimed, Event, JobState, NotClaimed, Reason
+    from ._options import JobOptions
+    from .journal import Journal
+    from .stores import LeaseStore
+
+__all__ = ["Heartbeat", "JobLoop", "Pulse"]
+
+LONG_RUN = 0.8
+"""A run that takes longer than this part of `lock_expiry` is worth a warning."""
+
+SAY_AGAIN = 60.0
+"""Seconds until it is said again."""
+
+
+class Pulse:
+    """The signs of life that job loop and heartbeat give each other, on the boot clock."""
+
+    __slots__ = ("alive_at", "beat_at", "loop_thread")
+
+    def __init__(self, now: float) -> None:
+        self.alive_at = now  # the job loop turned
+        self.beat_at = now  # the heartbeat turned
+        self.loop_thread = 0
+
+
+class JobLoop(Protocol):
+    """What the heartbeat tells the job loop. All of it runs on that loop."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether that loop is closed, and so nothing runs on it any more."""
+        ...
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have `call` run on the job loop, if that still is there."""
+        ...
+
+    def begin(self, lease: Lease, state: JobState) -> None: ...
+
+    def drain(self, job: str, token: int, reason: Reason) -> None: ...
+
+    def end(self, job: str, token: int, reason: Reason) -> None: ...
+
+    def answer(self, job: str, claim: ClaimSlot, verdict: Claimed | NotClaimed) -> None: ...
+
+    def tell(self, event: Event) -> None: ...
+
+    def heartbeat_ended(self, error: BaseException | None) -> None: ...
+
+
+class Heartbeat:
+    """Drives `elector` against `store`.
+
+    `main` is the whole of it, as a coroutine; `start` runs that in a thread of its own. `random` returns numbers from
+    0 up to 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        elector: Elector,
+        store: LeaseStore,
+        options: dict[str, JobOptions],
+        stall_limit: float,
+        clock: Clock,
+        pulse: Pulse,
+        job_loop: JobLoop,
+        journal: Journal,
+        random: Callable[[], float],
+    ) -> None:
+        self._elector = elector
+        self._store = store
+        self._options = options
+        self._stall_limit = stall_limit
+        self._clock = clock
+        self._pulse = pulse
+        self._job_loop = job_loop
+        self._journal = journal
+        self._random = random
+        self._interval = min(options.heartbeat_interval for options in options.values())
+        self.leases: dict[str, Lease] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._wake: asyncio.Event
+        self._call: asyncio.Task[None] | None = None
+        self._subscribed = False
+        self._notes: list[Effect] = []
+        self._blocked_said_at = -inf
+        self.store_up = False
+        self.store_seen = False
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store."""
+        self._loop = asyncio.SelectorEventLoop()
+        self._wake = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="singletonjob-heartbeat", daemon=True)
+        self._thread.start()
+
+    def start_here(self) -> asyncio.Task[None]:
+        """Run `main` as a task of the running loop instead, for simulations."""
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        return self._loop.create_task(self.main())
+
+    def _run(self) -> None:
+        assert self._loop is not None  # noqa: S101 - set by start
+        error: BaseException | None = None
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+                runner.run(self.main())
+        except BaseException as raised:
+            error = raised
+        self._job_loop.post(partial(self._job_loop.heartbeat_ended, error))
+
+    def post(self, order: Callable[[float], None]) -> None:
+        """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
+        loop = self._loop
+        if loop is None:
+            return
+
+        def carry_out() -> None:
+            order(self._clock.boot())
+            self._wake.set()
+
+        try:
+            loop.call_soon_threadsafe(carry_out)
+        except RuntimeError:
+            return  # the heartbeat has ended, and with it every term
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread to end, but no longer than that; returns whether it has."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+        return True
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def main(self) -> None:
+        """Beat until the elector is stopped and has released what it could."""
+        elector, clock = self._elector, self._clock
+        listening = asyncio.create_task(self._listen())
+        begun = clock.boot()
+        first_ask = begun + min(options.call_timeout for options in self._options.values())
+        while not elector.finished:
+            self._wake.clear()
+            now = self._pulse.beat_at = clock.boot()
+            self._look_after_the_loop(now)
+            wake_at = now + self._interval
+            if self._subscribed or now >= first_ask:
+                step = elector.poll(now, self)
+                self._carry_out()
+                wake_at = min(wake_at, step.wake_at)
+                if step.batch is not None:
+                    self._call = asyncio.create_task(self._exchange(step.batch, now))
+                    await asyncio.sleep(0)  # the request goes out before anybody writes a log
+            else:
+                wake_at = min(wake_at, first_ask)
+            self._tell_notes()
+            if not self._wake.is_set():
+                await self._sleep(min(wake_at, self._next_long_run(now)) - clock.boot())
+        self._carry_out()
+        self._tell_notes()
+        listening.cancel()
+        await asyncio.wait({listening}, timeout=0.1)
+        if not elector.abandoned:
+            # A holder whose body would not stop keeps what shows that it lives, until the process ends.
+            await self._store.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        assert self._loop is not None  # noqa: S101 - main is running on it
+        timer = self._loop.call_later(max(seconds, 0.0), self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
+
+    async def _exchange(self, batch: Batch, sent: float) -> None:
+        """One bounded call. It is never waited for beyond its bound, not even to unwind its cancellation."""
+        call = asyncio.ensure_future(self._store.exchange(batch))
+        reply: Reply | None = None
+        error = f"no answer within {batch.bound:.3g} s"
+        await asyncio.wait({call}, timeout=batch.bound)
+        if not call.done():
+            call.cancel()
+            call.add_done_callback(_forget)
+        elif call.cancelled():
+            error = "the call was cancelled"
+        elif (failure := call.exception()) is not None:
+            error = str(failure) if isinstance(failure, StoreError) else repr(failure)
+        else:
+            reply = call.result()
+        now = self._clock.boot()
+        self._elector.receive(now, reply, error)
+        self._carry_out()
+        if reply is not None:
+            self.store_up = self.store_seen = True
+            self._journal.beat(len(batch.requests), now - sent)
+        self._wake.set()
+
+    async def _listen(self) -> None:
+        """Hear release notices; where they cannot be heard, try again every heartbeat."""
+        while True:
+            try:
+                async for jobs in self._store.notices(self._elector.project):
+                    now = self._clock.boot()
+                    if jobs:
+                        self._elector.notice(now, jobs)
+                    else:
+                        self._elector.subscribed(now)
+                    self._subscribed = True
+                    self._wake.set()
+            except Exception as error:  # the store's own errors are told by the beats that meet them
+                if not isinstance(error, StoreError):
+                    self._notes.append(Note("notices-failed", text=repr(error)))
+            self._elector.notices_lost(self._clock.boot())
+            self._subscribed = True
+            self._wake.set()
+            await asyncio.sleep(self._interval * (0.8 + 0.4 * self._random()))
+
+    # -- what the elector decided ----------------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        """Deadlines first, messages second, log lines when the next request is on its way."""
+        loop = self._job_loop
+        for effect in self._elector.take_effects():
+            if isinstance(effect, Extended):
+                lease = self.leases[effect.job]
+                lease.sent = effect.sent
+                lease.deadline = effect.deadline
+                continue
+            self._notes.append(effect)
+            if isinstance(effect, Began):
+                lease = self.leases[effect.job] = Lease(
+                    self._clock,
+                    project=self._elector.project,
+                    job=effect.job,
+                    node=self._elector.node,
+                    token=effect.token,
+                    deadline=effect.deadline,
+                    sent=effect.sent,
+                )
+                loop.post(partial(loop.begin, lease, effect.state))
+            elif isinstance(effect, Draining):
+                self.leases[effect.job].stopping = True
+                loop.post(partial(loop.drain, effect.job, effect.token, effect.reason))
+            elif isinstance(effect, Ended):
+                lease = self.leases[effect.job]
+                lease.stopping = True
+                lease.deadline = 0.0
+                loop.post(partial(loop.end, effect.job, effect.token, effect.reason))
+            elif isinstance(effect, ClaimAnswered):
+                loop.post(partial(loop.answer, effect.job, effect.claim, effect.verdict))
+            elif effect.event == "store-down":
+                self.store_up = False
+                loop.post(partial(loop.tell, StoreDown(error=effect.text)))
+            elif effect.event == "store-up":
+                loop.post(partial(loop.tell, StoreUp(outage=effect.number)))
+
+    def _tell_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for note in notes:
+            if isinstance(note, Began):
+                self._journal.elected(note.job, note.token)
+            elif isinstance(note, Ended):
+                self._journal.stepped_down(note.job, note.token, note.reason)
+            elif isinstance(note, Note):
+                self._journal.note(note.event, note.job, note.text, note.number, note.token)
+
+    # -- what the job loop says (the elector's witness) ------------------------------------------------------------
+
+    def vouched_until(self, job: str) -> float:
+        return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)
+
+    def progress(self, job: str, now: float) -> Progress:
+        lease = self.leases.get(job)
+        if lease is None:
+            return Progress()
+        ended = lease.ended_at
+        return Progress(tick=lease.tick, done=lease.done, ended_ago=None if ended is None else max(0.0, now - ended))
+
+    # -- looking after the job loop --------------------------------------------------------------------------------
+
+    def _look_after_the_loop(self, now: float) -> None:
+        if self._job_loop.closed:
+            # The loop is closed, so no async body runs any more; a sync one may, in its thread.
+            self._elector.stop(now)
+            for job, lease in self.leases.items():
+                if not lease.in_thread:
+                    self._elector.drained(now, job, lease.token)
+            return
+        silent = now - self._pulse.alive_at
+        if silent > self._stall_limit / 2 and now - self._blocked_said_at >= SAY_AGAIN:
+            self._blocked_said_at = now
+            running = [
+                job for job, lease in self.leases.items() if lease.run_started is not None and not lease.in_thread
+            ]
+            self._journal.loop_blocked(running, silent, _where(self._pulse.loop_thread))
+        for lease in self.leases.values():
+            if self._long_run_at(lease) <= now and lease.run_started is not None:
+                lease.warned_at = now
+                expiry = self._options[lease.job].lock_expiry
+                self._journal.run_long(lease.job, lease.token, now - lease.run_started, expiry)
+
+    def _long_run_at(self, lease: Lease) -> float:
+        options = self._options[lease.job]
+        if lease.run_started is None or not options.warn_on_long_run:
+            return inf
+        if lease.warned_at is not None and lease.warned_at >= lease.run_started:
+            return lease.warned_at + SAY_AGAIN if options.timeout is None else inf
+        return lease.run_started + LONG_RUN * options.lock_expiry
+
+    def _next_long_run(self, now: float) -> float:
+        return min((at for lease in self.leases.values() if (at := self._long_run_at(lease)) > now), default=inf)
+
+
+def _where(thread: int) -> str:
+    """The place in the code where that thread is."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the one way to see another thread's stack
+    if frame is None:
+        return "an unknown place"
+    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
+
+
+def _forget(call: asyncio.Future[Reply]) -> None:
+    """Nobody waits for this call any more; fetch its outcome, so that asyncio does not complain of it."""
+    if not call.cancelled():
+        call.exception()

@@ -1,0 +1,297 @@
+"""What a job is: the class forms that users derive from, and the definition that the runtime works with."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from ._body import bind_run, identity, is_async
+from ._duration import Duration, duration, positive
+from ._errors import ConfigError, ScheduleError
+from ._options import JOB_READERS, JobOptionValues, read, read_name, read_optional, takes
+from ._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Unpack
+
+    from ._lease import Run, Term
+    from ._model import Reason
+    from ._options import Reader
+    from ._schedule import Schedule
+
+__all__ = ["CronJob", "FixedRateJob", "IntervalJob", "Job", "JobDefinition", "define", "define_class_form"]
+
+Shape: TypeAlias = Literal["interval", "fixed_rate", "cron"]
+MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
+Every: TypeAlias = "Duration | Callable[[], Duration]"
+"""The interval of an interval job; a function without parameters is asked again after each run."""
+
+
+class JobKeywords(JobOptionValues, total=False):
+    """What every job may be given: its name (default: `price-tick` for `price_tick` and `PriceTick`) and options."""
+
+    name: str
+
+
+class FixedRateKeywords(JobKeywords, total=False):
+    """What a fixed-rate job may be given besides. `offset`: the grid's distance from the epoch's, default 0."""
+
+    offset: Duration
+
+
+class CronKeywords(JobKeywords, total=False):
+    """What a cron job may be given besides.
+
+    `tz`: an IANA zone, default UTC. `misfire`: what becomes of slots that were missed, default `skip`.
+    `catch_up_limit`: how many of them `catch_up` runs at most, default 10. `late_limit`: how late a slot may still
+    run under `skip`, default the smaller of 60 s and half the gap to the next slot.
+    """
+
+    tz: str
+    misfire: MisfirePolicy
+    catch_up_limit: int
+    late_limit: Duration | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDefinition:
+    """One registered job, checked.
+
+    `body` takes the `Run` whatever the user's function takes. `is_async` says that its call belongs on the loop;
+    else it belongs in a thread, and the result is awaited if it can be. `overrides` are the job's own options, as
+    `_options.read` returns them. The hooks are None where the user wrote none; what they return may be awaitable.
+    `place` says where it was written, for messages.
+    """
+
+    name: str
+    place: str
+    shape: Shape
+    schedule: Schedule
+    body: Callable[[Run], object]
+    is_async: bool
+    overrides: Mapping[str, object]
+    is_enabled: Callable[[], bool | Awaitable[bool]] | None = None
+    on_elected: Callable[[Term], object] | None = None
+    on_stepped_down: Callable[[Reason], object] | None = None
+
+
+# -- class forms ---------------------------------------------------------------------------------------------------
+
+
+class Job(ABC):
+    """The base of the three class forms. Options are class keywords; subclasses inherit and override them."""
+
+    __slots__ = ()
+    __job_shape__: ClassVar[Shape]
+    __job_keywords__: ClassVar[Mapping[str, object]] = {}  # dunders: no clash with what users name theirs
+
+    @abstractmethod
+    def execute(self, run: Run, /) -> object:
+        """One run; sync or async. The parameter may be left out."""
+
+    def is_enabled(self) -> bool | Awaitable[bool]:
+        """The live switch, asked once per heartbeat; sync or async. Raising keeps the last answer."""
+        return True
+
+    def on_elected(self, term: Term, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
+        """Called inside the term before its first run; sync or async. Raising gives the term up."""
+
+    def on_stepped_down(self, reason: Reason, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
+        """Called when the term has ended; sync or async."""
+
+    @classmethod
+    def _adopt(cls, given: Mapping[str, object]) -> None:
+        """Merge class keywords with the inherited ones, and check them while the class statement is on the stack."""
+        merged: dict[str, object] = {}
+        for base in reversed(cls.__mro__):
+            # The class itself is among them: `dataclass(slots=True)` makes it a second time, without keywords.
+            merged.update(vars(base).get("__job_keywords__", {}))
+        merged.update(
+            (name, value) for name, value in given.items() if (name, value) != (_SCHEDULES[cls.__job_shape__], None)
+        )
+        _read_keywords(cls.__job_shape__, merged, f"[Job: {merged.get('name', _default_name(cls.__name__))}] ")
+        cls.__job_keywords__ = merged
+
+
+class IntervalJob(Job):
+    """Run, wait `every`, run: `class Poll(IntervalJob, every="1s")`.
+
+    `every` is seconds, a timedelta, text such as `1m30s`, or a function without parameters that returns one of
+    those. Raises `ScheduleError` or `ConfigError` at the class statement, naming job and keyword.
+    """
+
+    __slots__ = ()
+    __job_shape__ = "interval"
+
+    def __init_subclass__(cls, *, every: Every | None = None, **keywords: Unpack[JobKeywords]) -> None:
+        super().__init_subclass__()
+        cls._adopt({"every": every, **keywords})
+
+
+class FixedRateJob(Job):
+    """Run on a wall-clock grid; a tick that arrives while a run is in flight is dropped.
+
+    `class Snapshot(FixedRateJob, every="500ms", lock_expiry="20s")`. `every` is seconds, a timedelta or text, from
+    one millisecond up. Raises `ScheduleError` or `ConfigError` at the class statement, naming job and keyword.
+    """
+
+    __slots__ = ()
+    __job_shape__ = "fixed_rate"
+
+    def __init_subclass__(cls, *, every: Duration | None = None, **keywords: Unpack[FixedRateKeywords]) -> None:
+        super().__init_subclass__()
+        cls._adopt({"every": every, **keywords})
+
+
+class CronJob(Job):
+    """Run at the slots of a cron expression: `class Report(CronJob, expression="0 3 * * *", tz="Asia/Singapore")`.
+
+    Five fields, or six with seconds first. Raises `ScheduleError` or `ConfigError` at the class statement, naming
+    job and keyword.
+    """
+
+    __slots__ = ()
+    __job_shape__ = "cron"
+
+    def __init_subclass__(cls, *, expression: str | None = None, **keywords: Unpack[CronKeywords]) -> None:
+        super().__init_subclass__()
+        cls._adopt({"expression": expression, **keywords})
+
+
+# -- definitions ---------------------------------------------------------------------------------------------------
+
+
+def define(
+    shape: Shape, body: object, keywords: Mapping[str, object], *, origin: type[Job] | None = None, **hooks: Any
+) -> JobDefinition:
+    """The job that runs `body`, a function or another callable, or the `execute` of an `origin`.
+
+    Raises `ConfigError` or `ScheduleError` naming job and option.
+    """
+    module, qualname = (origin.__module__, origin.__qualname__) if origin else identity(body)
+    name = keywords.get("name")
+    if name is None:
+        name = _default_name(qualname)
+        read_name(name, f"name: the default for {module}.{qualname} (write name='my-job' to choose another)")
+    name = read_name(name, f"name of {module}.{qualname}")
+    prefix = f"[Job: {name}] "
+    schedule, options = _read_keywords(shape, keywords, prefix)
+    if schedule is None:
+        missing = _SCHEDULES[shape]
+        raise ScheduleError(f"{prefix}{missing}: missing; write {missing}={_EXAMPLES[shape]}")
+    return JobDefinition(
+        name=name,
+        place=f"{module}.{qualname} ({_caller()})",
+        shape=shape,
+        schedule=schedule,
+        body=bind_run(body, prefix=prefix),
+        is_async=is_async(body),
+        overrides=options,
+        **hooks,
+    )
+
+
+def define_class_form(job: object) -> JobDefinition:
+    """The job that runs `job.execute`, with its hooks. Raises `ConfigError` or `ScheduleError` as `define` does."""
+    if not isinstance(job, (IntervalJob, FixedRateJob, CronJob)):
+        what = f"{job.__name__}(...)" if inspect.isclass(job) else "an instance of IntervalJob, FixedRateJob or CronJob"
+        raise ConfigError(f"add: {job!r} is no job; write {what}")
+    cls = type(job)
+    hooks: dict[str, Any] = {}
+    for hook, parameters in (("is_enabled", ()), ("on_elected", ("term",)), ("on_stepped_down", ("reason",))):
+        if getattr(cls, hook) is not getattr(Job, hook):
+            hooks[hook] = getattr(job, hook)
+            if not takes(hooks[hook], len(parameters)):
+                wanted = ", ".join(("self", *parameters))
+                raise ConfigError(f"{cls.__qualname__}.{hook}: wrong parameters; write {hook}({wanted})")
+    if "is_enabled" in hooks and callable(cls.__job_keywords__.get("enabled")):
+        raise ConfigError(f"{cls.__qualname__}.is_enabled: enabled= names a live switch too; write one of them")
+    return define(cls.__job_shape__, job.execute, cls.__job_keywords__, origin=cls, **hooks)
+
+
+_SCHEDULES: Mapping[Shape, str] = {"interval": "every", "fixed_rate": "every", "cron": "expression"}
+_EXAMPLES: Mapping[Shape, str] = {"interval": "'1m'", "fixed_rate": "'500ms'", "cron": "'0 3 * * *'"}
+
+
+def _read_keywords(
+    shape: Shape, keywords: Mapping[str, object], prefix: str
+) -> tuple[Schedule | None, dict[str, object]]:
+    """The schedule, None if the keywords hold none, and the job's own options."""
+    values = read(keywords, {"name": read_name, **_READERS[shape], **JOB_READERS}, prefix=prefix)
+    options = {name: value for name, value in values.items() if name in JOB_READERS}
+    if _SCHEDULES[shape] not in values:
+        return None, options
+    if shape == "interval":
+        return IntervalSchedule(values["every"]), options
+    if shape == "fixed_rate":
+        return FixedRateSchedule(values["every"], values.get("offset", 0.0)), options
+    from ._cron import Cron
+
+    more = {name: values[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in values}
+    try:
+        return CronSchedule(Cron(values["expression"], values.get("tz", "UTC")), **more), options
+    except ScheduleError as error:
+        raise ScheduleError(f"{prefix}{error}") from error
+
+
+def _read_interval(value: object, what: str) -> Callable[[], float]:
+    if not callable(value):
+        seconds = positive(value, what, ScheduleError)
+        return lambda: seconds
+    if not takes(value, 0) or is_async(value):
+        raise ScheduleError(f"{what}: {value!r} cannot be asked; write a sync function without parameters")
+    return lambda: positive(value(), what, ScheduleError)
+
+
+def _read_period(value: object, what: str) -> float:
+    seconds = positive(value, what, ScheduleError)
+    if seconds < 0.001:
+        raise ScheduleError(f"{what}: {seconds:g} s is below the finest grid; write at least '1ms'")
+    return seconds
+
+
+def _read_expression(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ScheduleError(f"{what}: {value!r} is no cron expression; write {_EXAMPLES['cron']}, say")
+    return value
+
+
+def _unread(value: object, _what: str) -> object:
+    return value  # the schedule's own constructor says what is wrong with it
+
+
+def _read_limit(value: object, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{what}: {value!r} is no number of slots; write an integer from 1 up")
+    return value
+
+
+_READERS: Mapping[Shape, Mapping[str, Reader]] = {
+    "interval": {"every": _read_interval},
+    "fixed_rate": {"every": _read_period, "offset": duration},
+    "cron": {
+        "expression": _read_expression,
+        "tz": _unread,
+        "misfire": _unread,
+        "catch_up_limit": _read_limit,
+        "late_limit": read_optional,
+    },
+}
+
+
+def _default_name(qualname: str) -> str:
+    """`price-tick` for `price_tick` and `PriceTick`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", qualname.rpartition(".")[2])
+    return words.replace("_", "-").strip("-").lower()
+
+
+def _caller() -> str:
+    """File and line of the first caller outside this package: where the job was registered."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"

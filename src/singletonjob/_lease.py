@@ -1,0 +1,220 @@
+"""A term's lease as the two threads share it, and the handles on it that bodies and hooks get.
+
+The heartbeat writes `Lease.deadline` and `Lease.sent`; the job loop writes all the rest. One object per term, never
+reused, so a handle that outlives its term can only say that the term is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from math import inf
+from typing import TYPE_CHECKING
+
+from ._errors import LeadershipLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ._clock import Clock
+    from ._timer import Timer, Timers
+
+__all__ = ["Fence", "Lease", "Run", "StopSignal", "Term", "instant"]
+
+
+def instant(wall: int) -> datetime:
+    """The aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
+    from datetime import UTC, datetime, timedelta
+
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
+
+
+class Lease:
+    """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
+
+    __slots__ = (
+        "clock",
+        "deadline",
+        "done",
+        "ended_at",
+        "in_thread",
+        "job",
+        "limit",
+        "node",
+        "over",
+        "project",
+        "run_started",
+        "sent",
+        "stopping",
+        "tick",
+        "token",
+        "warned_at",
+    )
+
+    def __init__(
+        self, clock: Clock, *, project: str, job: str, node: str, token: int, deadline: float, sent: float
+    ) -> None:
+        self.clock = clock
+        self.project = project
+        self.job = job
+        self.node = node
+        self.token = token
+        self.deadline = deadline  # 0 once the term is over
+        self.sent = sent  # when the last good renewal, or the acquisition, was sent
+        self.stopping = False  # no run starts any more
+        self.over = False  # the fence saw the deadline pass, and no renewal that crosses it brings the term back
+        self.limit = inf  # up to here the run in flight is vouched for
+        self.run_started: float | None = None
+        self.in_thread = False  # the run in flight is a sync body, which outlives its loop
+        self.warned_at: float | None = None  # of a run that takes long
+        self.tick: int | None = None  # last grid point started
+        self.done: int | None = None  # last slot whose run has ended
+        self.ended_at: float | None = None  # end of the last run
+
+    def valid(self) -> bool:
+        """Whether this very moment lies inside the term."""
+        return self.clock.boot() < self.deadline and not self.over
+
+    @property
+    def remaining(self) -> float:
+        return 0.0 if self.over else max(0.0, self.deadline - self.clock.boot())
+
+
+class StopSignal:
+    """Tells one run to end; the event is there for sync bodies, which wait in a thread."""
+
+    __slots__ = ("event", "given")
+
+    def __init__(self, event: threading.Event | None) -> None:
+        self.event = event
+        self.given = False
+
+    def give(self) -> None:
+        self.given = True
+        if self.event is not None:
+            self.event.set()
+
+
+class Term:
+    """One uninterrupted reign of this replica over a job, as `on_elected` gets it."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._lease.job
+
+    @property
+    def token(self) -> int:
+        """The fencing token: grows from term to term, so that a resource can refuse an older one."""
+        return self._lease.token
+
+    @property
+    def node_id(self) -> str:
+        """This replica's id, the value of the lease's key."""
+        return self._lease.node
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of usable lease left, renewals to come not counted; 0 when the term is over."""
+        return self._lease.remaining
+
+
+class Run(Term):
+    """One execution of a job's body, as the body gets it. Safe to use from any thread."""
+
+    __slots__ = ("_previous", "_scheduled", "_signal", "_started", "_tick")
+
+    def __init__(
+        self, lease: Lease, signal: StopSignal, *, scheduled: int, started: int, tick: int | None, previous: int | None
+    ) -> None:
+        super().__init__(lease)
+        self._signal = signal
+        self._scheduled = scheduled
+        self._started = started
+        self._tick = tick
+        self._previous = previous
+
+    @property
+    def project(self) -> str:
+        """The project's name."""
+        return self._lease.project
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The instant that this run was due, aware, in UTC."""
+        return instant(self._scheduled)
+
+    @property
+    def started_at(self) -> datetime:
+        """The instant that it started, aware, in UTC, by this machine's wall clock."""
+        return instant(self._started)
+
+    @property
+    def tick(self) -> int | None:
+        """The number of the grid point since the epoch (fixed rate); None for the other shapes."""
+        return self._tick
+
+    @property
+    def previous_end(self) -> datetime | None:
+        """When the last run of this job ended, on whichever replica: how stale its work is. None: not known."""
+        return None if self._previous is None else instant(self._previous)
+
+    @property
+    def stopping(self) -> bool:
+        """True as soon as there is any reason to end: shutdown, pause, disable, step-down, timeout or loss."""
+        return self._signal.given or self._lease.stopping or not self._lease.valid()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep in a sync body: for `seconds`, or until it should stop; returns `stopping`.
+
+        Async bodies use `asyncio.sleep`, which is cancelled when the time comes.
+        """
+        clock = self._lease.clock
+        until = clock.boot() + seconds
+        event = self._signal.event or threading.Event()
+        while not self.stopping:
+            left = until - clock.boot()
+            if left <= 0:
+                return False
+            # The deadline moves while we wait, and nobody may be left to signal that it passed.
+            event.wait(min(left, max(self._lease.remaining, 0.001), 1.0))
+        return True
+
+    def check(self) -> None:
+        """Return if the term still is valid at this moment.
+
+        Raises `LeadershipLost` when it is not: the work would no longer be exclusive.
+        """
+        if not self._lease.valid():
+            raise LeadershipLost(f"{self.job}: the term with token {self.token} is over; end this run")
+
+
+class Fence:
+    """Calls `over` on the job loop when the lease's deadline passes, whatever the heartbeat is doing.
+
+    One timer per lease, on the boot clock. It re-reads the deadline when it fires and arms itself again if that moved,
+    so a renewal costs nothing here.
+    """
+
+    __slots__ = ("_lease", "_over", "_timer", "_timers")
+
+    def __init__(self, timers: Timers, lease: Lease, over: Callable[[], None]) -> None:
+        self._timers = timers
+        self._lease = lease
+        self._over = over
+        self._timer: Timer = timers.at_boot(lease.deadline, self._fire)
+
+    def _fire(self) -> None:
+        deadline = self._lease.deadline
+        if self._lease.clock.boot() >= deadline:
+            self._over()
+        else:
+            self._timer = self._timers.at_boot(deadline, self._fire)
+
+    def close(self) -> None:
+        self._timer.cancel()

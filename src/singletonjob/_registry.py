@@ -1,0 +1,86 @@
+"""Where an app's jobs are written down: the three decorators and `add`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ._errors import ConfigError, DuplicateJobError
+from ._job import define, define_class_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Unpack
+
+    from ._duration import Duration
+    from ._job import CronKeywords, Every, FixedRateKeywords, Job, JobDefinition, JobKeywords, Shape
+    from ._lease import Run
+
+    class RunByKeyword(Protocol):
+        """A body that takes the `Run` by keyword only."""
+
+        def __call__(self, *, run: Run) -> object: ...
+
+
+__all__ = ["Registry"]
+
+Body = TypeVar("Body", bound="Callable[[], object] | Callable[[Run], object] | RunByKeyword")
+
+
+class Registry:
+    """The jobs of one app, by name. Nothing is shared between apps, and registering starts nothing.
+
+    Each decorator returns the function unchanged. A body may be sync or async; the `Run` goes to a parameter that is
+    annotated `Run` or named `run`, and any other needs a default. The job is named after the function (`price_tick`:
+    `price-tick`) unless `name` is given. Further keywords are the job's own options; see `JobKeywords`.
+
+    All raise `ConfigError`, naming job and option, for a bad value, an unknown option or a body with wrong
+    parameters, `ScheduleError` for a schedule that cannot be used, `DuplicateJobError` for a name that is taken.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, JobDefinition] = {}
+        self._frozen = False
+
+    def interval(self, every: Every, **keywords: Unpack[JobKeywords]) -> Callable[[Body], Body]:
+        """Run the function, wait `every`, run it again.
+
+        `every` is seconds, a timedelta, text such as `250ms` or `1m30s`, or a function without parameters that
+        returns one of those and is asked again after each run.
+        """
+        return self._decorator("interval", {"every": every, **keywords})
+
+    def fixed_rate(self, every: Duration, **keywords: Unpack[FixedRateKeywords]) -> Callable[[Body], Body]:
+        """Run the function on a wall-clock grid that all replicas share: at each multiple of `every`.
+
+        `every` is seconds, a timedelta or text such as `500ms`, from one millisecond up; `offset` shifts the grid. A
+        tick that arrives while the previous run is in flight is dropped, never queued.
+        """
+        return self._decorator("fixed_rate", {"every": every, **keywords})
+
+    def cron(self, expression: str, **keywords: Unpack[CronKeywords]) -> Callable[[Body], Body]:
+        """Run the function at the slots of a cron expression: five fields, or six with seconds first.
+
+        `tz` is an IANA zone, default UTC. `misfire`, `catch_up_limit` and `late_limit` say what becomes of slots
+        that were missed; see `CronKeywords`.
+        """
+        return self._decorator("cron", {"expression": expression, **keywords})
+
+    def add(self, job: Job) -> None:
+        """Register an instance of a class derived from `IntervalJob`, `FixedRateJob` or `CronJob`."""
+        self._register(define_class_form(job))
+
+    def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
+        def decorate(body: Body) -> Body:
+            self._register(define(shape, body, keywords))
+            return body
+
+        return decorate
+
+    def _register(self, job: JobDefinition) -> None:
+        if self._frozen:
+            raise ConfigError(f"[Job: {job.name}] {job.place}: the app has started; register all jobs before it starts")
+        other = self._jobs.setdefault(job.name, job)
+        if other is not job:
+            raise DuplicateJobError(
+                f"[Job: {job.name}] two jobs have this name: {other.place} and {job.place}; write name= on one of them"
+            )

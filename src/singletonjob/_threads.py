@@ -1,0 +1,92 @@
+"""A thread of its own for calls that may block: sync bodies, file I/O of a store.
+
+Unlike an executor's threads, this one is a daemon: neither the interpreter's exit nor anybody else ever waits for a
+call that does not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DaemonWorker"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class DaemonWorker:
+    """Runs functions one at a time, in order, on one daemon thread that starts with the first of them."""
+
+    __slots__ = ("_calls", "_name", "_thread")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread exists: it has been started, and has not ended after `stop`."""
+        return self._thread is not None and self._thread.is_alive()
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """What `function(*args)` returns or raises, run on the thread. The caller's context is not copied.
+
+        Cancellation ends the wait at once: a call that has begun goes on and its outcome is forgotten, one that waits
+        for its turn is never made. Must not be called after `stop`.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[T, None] | tuple[None, BaseException]] = loop.create_future()
+
+        def settle(outcome: tuple[T, None] | tuple[None, BaseException]) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        def call() -> None:
+            if future.cancelled():
+                return
+            outcome: tuple[T, None] | tuple[None, BaseException]
+            try:
+                outcome = function(*args), None
+            except BaseException as error:
+                outcome = None, error
+            try:
+                loop.call_soon_threadsafe(settle, outcome)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+            finally:
+                del outcome  # see below
+
+        self._post(call)
+        value, error = await future
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # A traceback whose frames name the error is a cycle: the body's locals would wait for a collection.
+                del error, future, settle, call
+        return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
+
+    def stop(self, last: Callable[[], object] | None = None) -> None:
+        """End the thread after the calls made so far, and after `last`. Does not wait."""
+        if last is not None:
+            self._post(last)
+        self._calls.put(None)
+
+    def _post(self, call: Callable[[], object]) -> None:
+        self._calls.put(call)
+        if self._thread is None:
+            self._thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
+            self._thread.start()
+
+
+def _serve(calls: SimpleQueue[Callable[[], object] | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        call = None  # else the last call's arguments live until the next one comes

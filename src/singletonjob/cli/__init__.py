@@ -1,0 +1,103 @@
+"""The command line: finds the command, reads its options, turns errors into one line and an exit code.
+
+Exit codes: 0 good, 1 the answer is no (a run did not stop, two ran at once), 2 wrong usage or configuration. A
+command's module is imported only when that command was asked for: `run` is the long life of a process, what is
+loaded here stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from singletonjob._errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["main"]
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` whose errors are one line: the usage block of argparse would hide it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    from . import run
+
+    run.arguments(parser)
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    from . import demo
+
+    demo.arguments(parser)
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "run": ("run an app's jobs until SIGTERM or Ctrl-C", _run),
+    "demo": ("watch real processes hand a job over, stopped and killed", _demo),
+}
+"""Name -> one line for the overview, and what adds the command's arguments; it sets `handler` as a default."""
+
+
+def _parser(chosen: str | None) -> Parser:
+    """The parser of everything; only the chosen command has its arguments."""
+    parser = Parser(
+        prog="singletonjob",
+        description="Periodic jobs that run on exactly one replica, with a fast hand-over.",
+        epilog="Example: singletonjob run jobs:app --store sqlite. Each command has a --help of its own.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    for name, (summary, add_arguments) in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == chosen:
+            add_arguments(command)
+    return parser
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"write one of: {', '.join(COMMANDS)}"
+    return f"there is no command {name!r}; {hint}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `argv` without the program's name, by default the process's own.
+
+    Raises `SystemExit` where argparse does (`--help`, wrong usage: code 2) and where `app.run()` does.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    parser = _parser(chosen)
+    if chosen is not None and chosen not in COMMANDS:
+        parser.error(_unknown(chosen))
+    options = parser.parse_args(words)
+    if chosen is None:
+        parser.error(f"a command is missing; write one of: {', '.join(COMMANDS)}")
+    handler: Callable[[argparse.Namespace], int] = options.handler
+    try:
+        return handler(options)
+    except ConfigError as error:
+        print(f"singletonjob {chosen}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`). Python would flush into the broken pipe once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -1,0 +1,45 @@
+"""`singletonjob run MODULE:APP`: the jobs of an app, until a signal ends them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import logs
+from .loading import load_app
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["arguments"]
+
+EXAMPLE = """\
+examples:
+  singletonjob run jobs:app
+  singletonjob run jobs:app --store sqlite --log-format json
+  singletonjob run pricing.jobs:make_app --factory --app-dir src
+
+SIGTERM or Ctrl-C: runs in flight may end, leases are released, exit code 0;
+1 if a run did not stop. A second signal ends the process at once.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `run` takes."""
+    parser.epilog = EXAMPLE
+    parser.add_argument("app", metavar="MODULE:APP", help="where the SingletonJobs object is, for example jobs:app")
+    parser.add_argument("--app-dir", metavar="DIR", default=".", help="where to import from (the working directory)")
+    parser.add_argument("--factory", action="store_true", help="APP is a function without arguments that makes the app")
+    parser.add_argument("--store", metavar="URL", help="the store, over what the app or the environment says")
+    parser.add_argument("--project", metavar="NAME", help="the project, over what the app or the environment says")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="log lines on stderr (text)")
+    parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="the lowest level shown (info)")
+    parser.set_defaults(handler=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the app and run it; returns when it has drained. Raises `ConfigError`, and what `app.run()` raises."""
+    logs.set_up(options.log_format, options.log_level)
+    app = load_app(options.app, app_dir=options.app_dir, factory=options.factory)
+    app.configure(project=options.project, store=options.store)
+    app.run()
+    return 0

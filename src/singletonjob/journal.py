@@ -1,0 +1,203 @@
+"""Every line that this library logs, in one place: what is said, at which level, under which `event`.
+
+Each record of the logger `singletonjob` has the attributes `event`, `job`, `node`, `token` and `reason` (None where it
+does not apply), so that a formatter or a test need not parse the text.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._model import Reason
+
+__all__ = ["Journal"]
+
+logger = logging.getLogger("singletonjob")
+
+QUIET = 60.0
+"""What goes on and on is said at most once in so many seconds."""
+
+DROPS_IN_A_ROW = 10
+"""So many ticks dropped one after the other are an error: a run hangs."""
+
+LOST: dict[Reason, str] = {
+    "lost": "lost leadership: the lease is somebody else's; stepping down",
+    "expired": "could not renew the lease in time; stepping down",
+    "stuck": "the job loop gave no sign of life, or a run outlived its timeout and grace; the lease is left to expire",
+}
+
+
+class Journal:
+    """Writes the log lines of one replica. `now` is the boot clock."""
+
+    def __init__(self, project: str, node: str, now: Callable[[], float]) -> None:
+        self.project = project
+        self.node = node
+        self._now = now
+        self._said: dict[str, float] = {}
+        self._held_back: dict[str, int] = {}
+        self._in_a_row: dict[str, int] = {}
+
+    def say(
+        self,
+        level: int,
+        event: str,
+        text: str,
+        *,
+        job: str | None = None,
+        token: int | None = None,
+        reason: str | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        if logger.isEnabledFor(level):
+            extra = {"event": event, "job": job, "node": self.node, "token": token, "reason": reason}
+            logger.log(level, f"{job}: {text}" if job else text, extra=extra, exc_info=error)
+
+    def _quiet(self, what: str) -> bool:
+        now = self._now()
+        if now - self._said.get(what, -inf) < QUIET:
+            return True
+        self._said[what] = now
+        return False
+
+    # -- INFO ------------------------------------------------------------------------------------------------------
+
+    def started(self, job: str, more: str = "") -> None:
+        self.say(logging.INFO, "started", f"started with key {self.project}:{job}:lock as {self.node}{more}", job=job)
+
+    def elected(self, job: str, token: int) -> None:
+        text = f"became LEADER for {self.project}:{job}:lock"
+        self.say(logging.INFO, "elected", text, job=job, token=token)
+
+    def disabled(self, job: str) -> None:
+        self.say(logging.INFO, "disabled", "disabled by configuration; this replica takes no part", job=job)
+
+    def switched(self, job: str, *, on: bool) -> None:
+        text = "enabled; competing again" if on else "disabled live; giving up the lease"
+        self.say(logging.INFO, "enabled" if on else "switched-off", text, job=job)
+
+    def run_cancelled(self, job: str, token: int, reason: str) -> None:
+        self.say(logging.INFO, "run-cancelled", f"run cancelled: {reason}", job=job, token=token, reason=reason)
+
+    # -- WARNING ---------------------------------------------------------------------------------------------------
+
+    def stepped_down(self, job: str, token: int, reason: Reason) -> None:
+        """A term that ended without our wish; the orderly ends are told when the lease is released."""
+        if reason in LOST:
+            level = logging.ERROR if reason == "stuck" else logging.WARNING
+            event = "stuck" if reason == "stuck" else "lost"
+            self.say(level, event, LOST[reason], job=job, token=token, reason=reason)
+
+    def run_long(self, job: str, token: int, seconds: float, lock_expiry: float) -> None:
+        text = f"a run is taking {seconds:.1f} s so far; the lease of {lock_expiry:g} s is renewed while it runs"
+        self.say(logging.WARNING, "run-long", text, job=job, token=token)
+
+    def loop_blocked(self, jobs: list[str], seconds: float, where: str) -> None:
+        text = f"the job loop has been blocked for {seconds:.1f} s at {where}; running: {', '.join(jobs) or 'no job'}"
+        self.say(logging.WARNING, "loop-blocked", text, job=jobs[0] if len(jobs) == 1 else None)
+
+    def switch_failed(self, job: str, error: BaseException, *, kept: bool) -> None:
+        text = f"the live switch raised {error!r}; it stays {'on' if kept else 'off'}"
+        self.say(logging.WARNING, "switch-failed", text, job=job)
+
+    def misfired(self, job: str, token: int, count: int, cause: str, first: str, last: str) -> None:
+        when = first if count == 1 else f"{first} to {last}"
+        what = f"{count} slot{'' if count == 1 else 's'}"
+        texts = {
+            "interrupted": f"the run of the slot {when} began and its end was never seen",
+            "clock": f"a wrong clock: the slot {when} lies in the future",
+        }
+        text = texts.get(cause, f"missed {what} ({when}): {cause}")
+        self.say(logging.WARNING, "misfired", text, job=job, token=token, reason=cause)
+
+    def dropped(self, job: str, token: int, count: int, cause: str) -> None:
+        """The first drop, then at most one summary a minute; once at ERROR when nothing but drops came for long."""
+        row = self._in_a_row.get(job, 0)
+        self._in_a_row[job] = row + count
+        held = self._held_back[job] = self._held_back.get(job, 0) + count
+        if row < DROPS_IN_A_ROW <= row + count:
+            text = f"{row + count} ticks in a row were dropped ({cause}); does a run hang?"
+            self.say(logging.ERROR, "ticks-dropped", text, job=job, token=token, reason=cause)
+        elif not self._quiet(f"drops {job}"):
+            text = f"dropped {held} tick{'' if held == 1 else 's'} ({cause})"
+            self.say(logging.WARNING, "ticks-dropped", text, job=job, token=token, reason=cause)
+        else:
+            return
+        self._held_back[job] = 0
+
+    def tick_ran(self, job: str) -> None:
+        """A tick was not dropped: the row of drops is over."""
+        if self._in_a_row:
+            self._in_a_row.pop(job, None)
+
+    def warn(self, event: str, text: str, job: str | None = None) -> None:
+        self.say(logging.WARNING, event, text, job=job)
+
+    # -- ERROR -----------------------------------------------------------------------------------------------------
+
+    def run_failed(self, job: str, token: int, error: BaseException) -> None:
+        self.say(logging.ERROR, "run-failed", f"run failed: {error!r}", job=job, token=token, error=error)
+
+    def hook_failed(self, job: str, token: int, hook: str, error: BaseException) -> None:
+        self.say(logging.ERROR, "hook-failed", f"{hook} raised {error!r}", job=job, token=token, error=error)
+
+    def failed(self, event: str, text: str, error: BaseException | None = None, job: str | None = None) -> None:
+        self.say(logging.ERROR, event, text, job=job, error=error)
+
+    # -- DEBUG -----------------------------------------------------------------------------------------------------
+
+    def run_started(self, job: str, token: int, lateness: float) -> None:
+        self.say(
+            logging.DEBUG, "run-started", f"run started {lateness * 1e3:.3f} ms after its time", job=job, token=token
+        )
+
+    def run_ended(self, job: str, token: int, outcome: str, seconds: float) -> None:
+        self.say(
+            logging.DEBUG, "run-ended", f"run ended ({outcome}) after {seconds * 1e3:.3f} ms", job=job, token=token
+        )
+
+    def beat(self, requests: int, seconds: float) -> None:
+        self.say(logging.DEBUG, "beat", f"{requests} requests answered in {seconds * 1e3:.3f} ms")
+
+    # -- what the elector notes ------------------------------------------------------------------------------------
+
+    def note(self, event: str, job: str, text: str, number: float, token: int) -> None:
+        """A line for an elector's `Note`."""
+        match event:
+            case "released":
+                self.say(logging.INFO, event, "leadership released", job=job, token=token)
+            case "release-failed":
+                self.say(logging.ERROR, event, "release failed; the lease is left to expire", job=job, token=token)
+            case "run-did-not-stop":
+                self.say(
+                    logging.ERROR,
+                    event,
+                    "run did not stop within its grace; the lease is left to expire",
+                    job=job,
+                    token=token,
+                )
+            case "heartbeat-error":
+                if number == 1 or not self._quiet(event):
+                    self._quiet(event)
+                    self.say(logging.ERROR, event, f"heartbeat error (attempt {number:.0f}): {text}")
+            case "job-error":
+                if not self._quiet(f"{event} {job}"):
+                    self.say(logging.ERROR, event, f"the store cannot serve this job: {text}", job=job)
+            case "store-restarted":
+                self.say(logging.INFO, event, f"waiting {number:.1f} s because the store restarted")
+            case "store-up":
+                self.say(logging.INFO, event, f"the store answers again, after {number:.1f} s")
+            case "no-uptime":
+                self.say(
+                    logging.WARNING, event, "the store does not tell its up-time: a restart that forgets goes unseen"
+                )
+            case "no-expiry":
+                text = f"the lock key has no expiry; it is {text}'s until somebody deletes it"
+                self.say(logging.WARNING, event, text, job=job)
+            case _:
+                pass

@@ -1,0 +1,104 @@
+"""Leases in this process's memory: for tests, and for a program that runs alone. The reference model of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections import defaultdict
+from functools import cache
+from typing import TYPE_CHECKING
+
+from .._clock import SystemClock
+from .._model import Released, Reply
+from .rules import Record, apply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .._clock import Clock
+    from .._model import Batch, Verdict
+
+__all__ = ["MemoryStore", "shared"]
+
+
+class MemoryStore:
+    """A store that every app of this process may use at once, each on its own event loop.
+
+    Leases end on `clock.boot()`. It has no connection to lose, so a reading is not needed before requests, and `close`
+    does nothing: the leases live as long as the object.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._lock = threading.Lock()
+        self._records: defaultdict[tuple[str, str], Record] = defaultdict(Record)
+        self._listeners: set[_Listener] = set()
+
+    async def exchange(self, batch: Batch) -> Reply:
+        """See `LeaseStore.exchange`. Never waits, never fails."""
+        with self._lock:
+            now = self._clock.now()
+            clock = int(now.boot * 1e6)
+            if not batch.requests:
+                return Reply(clock=clock, up_for=math.inf)
+            if batch.void_at is not None and clock > batch.void_at:
+                return Reply(clock=clock, void=True)
+            verdicts: list[Verdict] = []
+            released: set[str] = set()
+            for request in batch.requests:
+                record = self._records[batch.project, request.job]
+                verdict = apply(record, request, node=batch.node, clock=clock, wall=now.wall)
+                verdicts.append(verdict)
+                if isinstance(verdict, Released) and verdict.mine:
+                    released.add(request.job)
+            if released:
+                for listener in self._listeners:
+                    if listener.project == batch.project:
+                        listener.tell(released)
+            return Reply(clock=clock, verdicts=tuple(verdicts))
+
+    async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
+        """See `LeaseStore.notices`. Releases only: a holder that dies takes this store with it."""
+        listener = _Listener(project, asyncio.get_running_loop())
+        with self._lock:
+            self._listeners.add(listener)
+        try:
+            yield frozenset()
+            while True:
+                await listener.told.wait()
+                listener.told.clear()
+                with self._lock:
+                    jobs, listener.jobs = listener.jobs, set()
+                yield frozenset(jobs)
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """See `LeaseStore.close`."""
+
+
+class _Listener:
+    """Job names on their way to one subscriber's loop. `jobs` is guarded by the store's lock."""
+
+    __slots__ = ("jobs", "loop", "project", "told")
+
+    def __init__(self, project: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.project = project
+        self.loop = loop
+        self.told = asyncio.Event()
+        self.jobs: set[str] = set()
+
+    def tell(self, jobs: set[str]) -> None:
+        self.jobs |= jobs
+        try:
+            self.loop.call_soon_threadsafe(self.told.set)
+        except RuntimeError:  # its loop is closed: it never ended its subscription and cannot hear any more
+            return
+
+
+@cache
+def shared() -> MemoryStore:
+    """The one store of this process, which the URL `memory` names."""
+    return MemoryStore()

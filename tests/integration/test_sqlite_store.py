@@ -1,0 +1,696 @@
+"""The SQLite store under real processes, a real kernel and a real file: death, freezing, forks, locks, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import singletonjob
+from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
+from singletonjob._model import Acquire, Batch, Granted, Now, Progress, Refused, Release, Released, Renew, Renewed
+from singletonjob.stores import from_url, inotify, sqlite_file, sqlite_holder, sqlite_watch
+from singletonjob.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from singletonjob._model import Reply, Request, Verdict
+
+SOURCE = str(Path(singletonjob.__file__).parents[1])
+
+PRELUDE = """
+import asyncio, os, pathlib, sys, time
+from singletonjob._model import *
+from singletonjob.stores.sqlite import SqliteStore
+path = pathlib.Path(sys.argv[1])
+def batch(node, *requests, bound=5.0):
+    return Batch(project="p", node=node, bound=bound, requests=requests)
+def acquire(number=1):
+    return Acquire(job="j", number=number, lock_expiry=60, above=0)
+async def hold(node="child"):
+    store = SqliteStore(path)
+    await store.exchange(batch(node))
+    print(*(await store.exchange(batch(node, acquire()))).verdicts, flush=True)
+    return store
+"""
+HOLD = "asyncio.run(hold()); time.sleep(60)"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leases.db"
+
+
+@pytest.fixture
+def child(path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts Python processes that run a piece of code after PRELUDE, and ends them with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + code, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": SOURCE},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await read(store)
+    yield store
+    await store.close()
+
+
+async def read(store: SqliteStore, bound: float = 5.0) -> Reply:
+    return await store.exchange(Batch(project="p", node="me", bound=bound))
+
+
+async def ask(store: SqliteStore, request: Request, bound: float = 5.0, node: str = "me") -> Verdict:
+    (verdict,) = (await store.exchange(Batch(project="p", node=node, bound=bound, requests=(request,)))).verdicts
+    return verdict
+
+
+def acquire(number: int = 1, lock_expiry: float = 60) -> Acquire:
+    return Acquire(job="j", number=number, lock_expiry=lock_expiry, above=0)
+
+
+def release(number: int = 1) -> Release:
+    return Release(job="j", number=number, progress=Progress())
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+async def granted_within(store: SqliteStore, seconds: float) -> float:
+    """Ask until the lease is ours; how long that took."""
+    began = time.monotonic()
+    number = 1
+    while not isinstance(await ask(store, acquire(number)), Granted):
+        assert time.monotonic() - began < seconds
+        number += 1
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+# -- death ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_killed_holder_is_noticed_and_its_lease_can_be_taken_at_once(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    async with aclosing(store.notices("p")) as notices:
+        assert await anext(notices) == frozenset()
+        holder = child(HOLD)
+        assert line(holder).startswith("Granted")
+        assert isinstance(await ask(store, acquire()), Refused)
+        holder.kill()
+        async with asyncio.timeout(1):  # promised within 0.25 s
+            assert await anext(notices) == {"j"}
+        assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+async def test_a_holder_that_died_before_anybody_watched_is_found_by_the_first_ask(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    holder = child(HOLD)
+    line(holder)
+    holder.kill()
+    holder.wait()
+    assert isinstance(await ask(store, acquire()), Granted)
+
+
+async def test_a_stopped_holder_is_not_dead(store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]) -> None:
+    holder = child(HOLD)
+    line(holder)
+    holder.send_signal(signal.SIGSTOP)
+    for number in range(1, 40):
+        assert isinstance(await ask(store, acquire(number)), Refused)
+        await asyncio.sleep(0.005)
+
+
+async def test_a_forked_child_does_not_keep_its_dead_parents_lease(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    parent = child(
+        "asyncio.run(hold())\n"
+        "pid = os.fork()\n"
+        "if pid: print(pid, flush=True)\n"
+        "os.close(1) if not pid else None\n"
+        "time.sleep(60)"
+    )
+    line(parent)
+    grandchild = int(line(parent))
+    try:
+        assert isinstance(await ask(store, acquire()), Refused)
+        parent.kill()
+        parent.wait()
+        await granted_within(store, 1)
+        os.kill(grandchild, 0)  # it is alive: the lease did not fall with it
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
+async def test_a_subprocess_does_not_keep_its_dead_parents_lease(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    parent = child(
+        "asyncio.run(hold())\n"
+        "import subprocess\n"
+        "print(subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL).pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    line(parent)
+    grandchild = int(line(parent))
+    try:
+        parent.kill()
+        parent.wait()
+        await granted_within(store, 1)
+        os.kill(grandchild, 0)
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("harm", ["delete", "replace"])
+async def test_a_missing_or_replaced_holders_file_proves_nothing(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]], path: Path, harm: str
+) -> None:
+    before = set(path.parent.iterdir())
+    holder = child(HOLD)
+    line(holder)
+    (file,) = {found for found in path.parent.iterdir() if "-holder-" in found.name} - before
+    file.rename(path.parent / "elsewhere")  # so that its inode stays in use
+    if harm == "replace":
+        file.touch()
+    assert isinstance(await ask(store, acquire(1)), Refused)
+    holder.kill()
+    holder.wait()
+    assert isinstance(await ask(store, acquire(2)), Refused)
+
+
+async def test_a_store_that_gave_everything_back_takes_its_file_away(path: Path) -> None:
+    store = SqliteStore(path)
+    await read(store)
+    await ask(store, acquire())
+    assert len(list(path.parent.glob("leases.db-holder-*"))) == 1
+    await ask(store, release())
+    await store.close()
+    assert list(path.parent.glob("leases.db-holder-*")) == []
+
+
+async def test_a_lease_that_was_not_given_back_outlives_close_until_the_process_ends(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    holder = child(
+        "async def main(): await (await hold()).close()\n"
+        "asyncio.run(main()); import gc; gc.collect(); print('closed', flush=True); sys.stdin.readline()"
+    )
+    line(holder)
+    assert line(holder) == "closed"
+    assert isinstance(await ask(store, acquire(1)), Refused)
+    holder.communicate("\n")
+    assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+def test_files_of_the_dead_are_forgotten_unless_a_row_names_them(path: Path) -> None:
+    now = time.time_ns() // 1000
+    dead, named, young = (path.parent / f"leases.db-holder-{name}" for name in ("dead", "named", "young"))
+    other = path.parent / "leases.db-else"
+    for file in (dead, named, young, other):
+        file.touch()
+    for file in (dead, named, other):
+        os.utime(file, (1, 1))
+    living = sqlite_holder.HolderFile(path)
+    os.utime(living.path, (1, 1))
+    sqlite_holder.forget_dead(path, lambda: {named.name}, now)
+    assert set(path.parent.iterdir()) == {named, young, other, living.path}
+    living.remove()
+    assert not living.path.exists()
+
+
+def test_a_holders_file_is_not_the_childs_after_a_fork(path: Path) -> None:
+    file = sqlite_holder.HolderFile(path)
+    assert file.intact
+    child = os.fork()
+    if not child:
+        intact = file.intact
+        file.remove()
+        os._exit(intact)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert file.intact
+    assert not sqlite_holder.is_dead(file.path, file.inode)
+    file.close()
+    assert sqlite_holder.is_dead(file.path, file.inode)
+
+
+# -- several at once -----------------------------------------------------------------------------------------------
+
+
+def test_sixteen_processes_open_a_new_file_at_once_and_one_of_them_leads(
+    child: Callable[[str], subprocess.Popen[str]],
+) -> None:
+    children = [
+        child("print('ready', flush=True); sys.stdin.readline(); asyncio.run(hold(str(os.getpid()))); time.sleep(60)")
+        for _ in range(16)
+    ]
+    for process in children:
+        assert line(process) == "ready"
+    for process in children:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    words = [line(process).partition("(")[0] for process in children]
+    assert sorted(words) == ["Granted"] + ["Refused"] * 15
+
+
+CONTEND = """
+async def main():
+    store = SqliteStore(path)
+    await store.exchange(batch(str(os.getpid())))
+    log = os.open(path.parent / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    def note(what, token):
+        os.write(log, f"{time.clock_gettime_ns(time.CLOCK_BOOTTIME)} {what} {os.getpid()} {token}\\n".encode())
+    for number in range(1, 10 ** 9):
+        verdict, = (await store.exchange(batch(str(os.getpid()), acquire(number)))).verdicts
+        if isinstance(verdict, Granted):
+            note("start", verdict.token)
+            time.sleep(0.002)
+            note("end", verdict.token)
+            await store.exchange(batch(str(os.getpid()), Release(job="j", number=number, progress=Progress())))
+        await asyncio.sleep(0.001)
+asyncio.run(main())
+"""
+
+
+def test_terms_of_real_processes_never_overlap_though_some_are_killed(
+    child: Callable[[str], subprocess.Popen[str]], path: Path
+) -> None:
+    children = [child(CONTEND) for _ in range(5)]
+    killed: dict[str, int] = {}
+    log = path.parent / "log"
+    for _ in range(6):
+        have = len(_lines(log))
+        while len(_lines(log)) < have + 40:
+            time.sleep(0.01)
+        victim = children.pop(0)
+        killed[str(victim.pid)] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        victim.kill()
+        children.append(child(CONTEND))
+    assert all(process.poll() is None for process in children)
+    running: tuple[str, str] | None = None
+    tokens: list[int] = []
+    for at, what, pid, token in (text.split() for text in _lines(log)):
+        if what == "start":
+            if running is not None:
+                assert killed.get(running[0], sys.maxsize) < int(at), f"{pid} started while {running[0]} ran"
+            running = (pid, token)
+            tokens.append(int(token))
+        else:
+            assert running == (pid, token)
+            running = None
+    assert tokens == sorted(set(tokens))
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="ascii").splitlines() if log.exists() else []
+
+
+async def test_two_stores_of_one_process_on_one_path_are_never_both_granted(path: Path) -> None:
+    one, two = SqliteStore(path), SqliteStore(path)
+    await read(one)
+    await read(two)
+    for number in range(1, 50):
+        verdicts = await asyncio.gather(ask(one, acquire(number), node="1"), ask(two, acquire(number), node="2"))
+        assert sum(isinstance(verdict, Granted) for verdict in verdicts) == 1
+        await asyncio.gather(ask(one, release(number), node="1"), ask(two, release(number), node="2"))
+    await one.close()
+    await two.close()
+
+
+# -- a file that others lock ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked(store: SqliteStore, path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+async def test_c113_a_locked_file_is_an_outage_within_the_bound_and_never_a_lease(
+    store: SqliteStore, locked: sqlite3.Connection
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"leases\.db: database is locked"):
+        await ask(store, acquire(), bound=0.2)
+    assert time.monotonic() - began < 0.2 * 5
+    with pytest.raises(StoreUnavailable, match="a reading comes first"):
+        await ask(store, acquire())
+    await read(store, bound=0.2)  # reads go on while another writes
+    locked.execute("ROLLBACK")
+    assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+async def test_a_call_that_was_cancelled_while_it_waited_does_nothing_later(
+    store: SqliteStore, locked: sqlite3.Connection, path: Path
+) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await ask(store, acquire(), bound=20)
+    await read(store)  # a thread of its own: it does not queue behind the one that still waits
+    locked.execute("ROLLBACK")
+    assert await ask(store, release(99)) == Released(mine=False)
+    await asyncio.sleep(0.3)  # longer than SQLite sleeps between two tries for a lock
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM lease").fetchone() == (0,)
+
+
+async def test_close_does_not_wait_for_a_call_in_flight(store: SqliteStore, locked: sqlite3.Connection) -> None:
+    call = asyncio.create_task(ask(store, acquire(), bound=20))
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    await store.close()
+    assert time.monotonic() - began < 1
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await read(store)
+
+
+# -- a file that goes away -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", ["delete", "replace", "delete the log"])
+async def test_a_deleted_or_replaced_file_is_an_outage_and_then_a_fresh_one(
+    store: SqliteStore, path: Path, harm: str
+) -> None:
+    token = await ask(store, acquire())
+    assert isinstance(token, Granted)
+    async with aclosing(store.notices("p")) as notices:
+        await anext(notices)
+        kept = path.parent / "kept"
+        kept.mkdir()
+        names = ["leases.db-wal", "leases.db-shm"] if harm == "delete the log" else [file.name for file in _files(path)]
+        for name in names:
+            (path.parent / name).rename(kept / name)
+        if harm == "replace":
+            other = SqliteStore(path)
+            await read(other)
+            await other.close()
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await ask(store, Renew(job="j", token=token.token, lock_expiry=60, progress=Progress()))
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            async with asyncio.timeout(5):
+                await anext(notices)
+    await read(store)
+    assert isinstance(await ask(store, acquire(2)), Granted)
+    assert path.exists()
+
+
+def _files(path: Path) -> list[Path]:
+    return [file for file in path.parent.iterdir() if file.is_file() and "-holder-" not in file.name]
+
+
+async def test_a_holders_file_that_was_deleted_is_made_anew_with_the_next_connection(
+    store: SqliteStore, path: Path, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    granted = await ask(store, acquire())
+    assert isinstance(granted, Granted)
+    for file in path.parent.glob("*-holder-*"):
+        file.unlink()
+    with contextlib.suppress(StoreUnavailable):
+        await ask(store, acquire(), bound=-1)  # an error drops the connection
+    await read(store)
+    assert await ask(store, Renew(job="j", token=granted.token, lock_expiry=60, progress=Progress())) == Renewed()
+    (file,) = path.parent.glob("*-holder-*")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT file, inode FROM lease").fetchone() == (file.name, file.stat().st_ino)
+
+
+async def test_a_lease_from_before_a_reboot_is_free(store: SqliteStore, path: Path) -> None:
+    await ask(store, acquire(), node="other")
+    assert isinstance(await ask(store, acquire()), Refused)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE lease SET boot = 'an earlier one'")
+    assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+# -- files that cannot be used -------------------------------------------------------------------------------------
+
+
+async def test_a_missing_directory_is_named(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"the directory .*/nowhere does not exist; create it"):
+        await read(SqliteStore(path.parent / "nowhere" / "leases.db"))
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_text("prices, prices, prices\n" * 100, encoding="utf-8")
+    with pytest.raises(StoreError, match="is not an SQLite database") as caught:
+        await read(SqliteStore(path))
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+
+
+async def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE prices (at INTEGER)")
+    with pytest.raises(StoreError, match="belongs to another program"):
+        await read(SqliteStore(path))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("prices",)]
+
+
+async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match=r"has format 99, this version .* upgrade"):
+        await read(SqliteStore(path))
+
+
+def test_a_network_file_system_is_told_by_its_device() -> None:
+    mountinfo = (
+        "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+        "90 22 0:51 / /mnt/a\\040b rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2\n"
+    )
+    assert sqlite_file.file_system(os.makedev(0, 51), mountinfo) == "nfs4"
+    assert sqlite_file.file_system(os.makedev(254, 0), mountinfo) == "ext4"
+    assert sqlite_file.file_system(os.makedev(0, 5), mountinfo) is None
+
+
+async def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "file_system", lambda device, mountinfo: "nfs4")
+    with pytest.raises(StoreError, match=r"network file system \(nfs4\)") as caught:
+        await read(SqliteStore(path))
+    assert not isinstance(caught.value, StoreUnavailable)
+    assert not path.exists()
+
+
+# -- where the file is ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the default file goes without XDG_RUNTIME_DIR."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / f"singletonjob-{os.geteuid()}"
+
+
+async def test_the_default_file_is_in_the_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    store = from_url("sqlite")
+    await store.exchange(Batch(project="p", node="me", bound=5))
+    await store.close()
+    assert (tmp_path / "singletonjob" / "leases.db").exists()
+
+
+async def test_the_default_directory_is_made_for_this_user_alone(no_runtime_directory: Path) -> None:
+    store = from_url("sqlite")
+    await store.exchange(Batch(project="p", node="me", bound=5))
+    await store.close()
+    assert stat.S_IMODE(no_runtime_directory.stat().st_mode) == 0o700
+    assert (no_runtime_directory / "leases.db").exists()
+
+
+@pytest.mark.parametrize("trap", ["open to others", "a link"])
+async def test_a_default_directory_that_others_can_change_is_refused(
+    no_runtime_directory: Path, tmp_path: Path, trap: str
+) -> None:
+    if trap == "a link":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        no_runtime_directory.symlink_to(tmp_path / "theirs")
+    else:
+        no_runtime_directory.mkdir()
+        no_runtime_directory.chmod(0o777)
+    with pytest.raises(StoreError, match="must be a directory of this user alone"):
+        await from_url("sqlite").exchange(Batch(project="p", node="me", bound=5))
+
+
+def test_urls_name_relative_and_absolute_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sqlite_file.path_from_url("sqlite:///run/l.db") == tmp_path / "run" / "l.db"
+    assert sqlite_file.path_from_url(" SQLite:////srv/l.db ") == Path("/srv/l.db")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite:", "sqlite://", "sqlite:///", "sqlite:// /l.db", "sqlite:l.db", "sqlite://l.db", "sqlite:///dir/",
+     "sqlite:///l.db?mode=ro", "sqlite:///:memory:", "sqlite3:///l.db"],
+)  # fmt: skip
+def test_other_urls_are_errors_that_say_what_to_write(url: str) -> None:
+    with pytest.raises(ConfigError, match="write "):
+        sqlite_file.path_from_url(url)
+
+
+# -- watching ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: inotify.Inotify, directory: Path) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
+
+
+async def test_without_inotify_releases_and_deaths_are_still_heard(
+    no_inotify: None, store: SqliteStore, path: Path, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    other = SqliteStore(path)
+    await read(other)
+    async with aclosing(store.notices("p")) as notices:
+        assert await anext(notices) == frozenset()
+        await ask(other, acquire(), node="other")
+        await ask(other, release(), node="other")
+        async with asyncio.timeout(1):
+            assert await anext(notices) == {"j"}
+        holder = child(HOLD)
+        line(holder)
+        await asyncio.sleep(0.1)
+        holder.kill()
+        async with asyncio.timeout(1):
+            assert await anext(notices) == {"j"}
+    await other.close()
+
+
+async def test_a_lease_taken_and_given_back_between_two_looks_is_heard(
+    no_inotify: None, store: SqliteStore, path: Path
+) -> None:
+    async with aclosing(store.notices("p")) as notices:
+        await anext(notices)
+        for number in range(1, 4):
+            await ask(store, acquire(number))
+            await ask(store, release(number))
+            async with asyncio.timeout(1):
+                assert await anext(notices) == {"j"}
+
+
+async def test_a_death_that_shows_only_after_its_event_is_still_heard(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_watch, "IDLE", 1000.0)
+    monkeypatch.setattr(sqlite_watch, "AGAIN", (0.001, 0.1, 0.5, 1.0))  # wide enough for a busy machine
+    other = SqliteStore(path)
+    await read(other)
+    await ask(other, acquire(), node="other")
+    (file,) = other._holders._files
+    async with aclosing(store.notices("p")) as notices:
+        await anext(notices)
+        # The kernel reports the close of a file before it drops the lock; here some 20 ms before.
+        os.close(os.open(file.path, os.O_WRONLY))
+        await asyncio.sleep(0.02)
+        fcntl.flock(file._descriptor, fcntl.LOCK_UN)
+        async with asyncio.timeout(10):
+            assert await anext(notices) == {"j"}
+    await other.close()
+    file.remove()
+
+
+async def test_watching_an_idle_file_costs_next_to_nothing(store: SqliteStore) -> None:
+    await ask(store, acquire())
+    async with aclosing(store.notices("p")) as notices:
+        await anext(notices)
+        before = time.process_time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                await anext(notices)
+        assert (time.process_time() - before) / 3 < 0.005 * 3  # promised: half a percent of a core
+
+
+async def test_close_ends_a_subscription(path: Path) -> None:
+    store = SqliteStore(path)
+    async with aclosing(store.notices("p")) as notices:
+        await anext(notices)
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            async with asyncio.timeout(5):
+                await anext(notices)
+
+
+async def test_a_subscription_to_a_file_that_cannot_be_opened_says_so(path: Path) -> None:
+    async with aclosing(SqliteStore(path.parent / "nowhere" / "l.db").notices("p")) as notices:
+        with pytest.raises(StoreUnavailable, match="does not exist"):
+            await anext(notices)
+
+
+# -- time ----------------------------------------------------------------------------------------------------------
+
+
+class LateClock:
+    """A boot clock that jumps while the store waits, as over a suspend."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def boot(self) -> float:
+        return self.seconds
+
+    def wall(self) -> int:
+        return time.time_ns() // 1000
+
+    def now(self) -> Now:
+        return Now(self.wall(), self.seconds)
+
+
+async def test_whether_a_batch_is_void_is_judged_when_the_lock_is_got(path: Path) -> None:
+    clock = LateClock()
+    store = SqliteStore(path, clock)
+    await read(store)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    batch = Batch(project="p", node="me", bound=5, void_at=101_000_000, requests=(acquire(),))
+    call = asyncio.create_task(store.exchange(batch))
+    await asyncio.sleep(0.05)
+    clock.seconds = 102.0
+    connection.execute("ROLLBACK")
+    connection.close()
+    reply = await call
+    assert reply.void
+    assert reply.clock == 102_000_000
+    assert isinstance(await ask(store, acquire(), node="other"), Granted)
+    await store.close()

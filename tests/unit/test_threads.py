@@ -1,0 +1,136 @@
+"""A thread of its own for calls that may block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import singletonjob
+from singletonjob._threads import DaemonWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def worker() -> Iterator[DaemonWorker]:
+    worker = DaemonWorker("worker")
+    yield worker
+    worker.stop()
+
+
+async def test_a_call_runs_on_the_thread_and_its_result_comes_back(worker: DaemonWorker) -> None:
+    assert await worker.run(divmod, 7, 3) == (2, 1)
+    assert await worker.run(threading.current_thread) is not threading.current_thread()
+    assert (await worker.run(threading.current_thread)).daemon
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_whatever_a_call_raises_is_raised_at_the_caller(worker: DaemonWorker, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await worker.run(fail)
+    assert caught.value is error
+    assert await worker.run(abs, -1) == 1
+
+
+async def test_calls_run_one_at_a_time_in_order(worker: DaemonWorker) -> None:
+    made: list[int] = []
+    await asyncio.gather(*(worker.run(made.append, number) for number in range(100)))
+    assert made == list(range(100))
+
+
+async def test_a_cancelled_wait_ends_at_once_and_a_call_not_yet_begun_is_never_made(worker: DaemonWorker) -> None:
+    gate, made = threading.Event(), threading.Event()
+    first = asyncio.create_task(worker.run(gate.wait))
+    second = asyncio.create_task(worker.run(made.set))
+    await asyncio.sleep(0)
+    for task in (first, second):
+        task.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    gate.set()
+    await worker.run(bool)
+    assert not made.is_set()
+
+
+async def test_the_context_is_the_callers_affair(worker: DaemonWorker) -> None:
+    colour = contextvars.ContextVar("colour", default="none")
+    colour.set("red")
+    assert await worker.run(colour.get) == "none"
+    assert await worker.run(contextvars.copy_context().run, colour.get) == "red"
+
+
+async def test_a_finished_call_keeps_neither_its_arguments_nor_its_error(worker: DaemonWorker) -> None:
+    class Body:
+        def run(self) -> None:
+            raise ValueError("no")
+
+    async def call() -> weakref.ref[Body]:
+        body = Body()
+        with pytest.raises(ValueError, match="no"):
+            await worker.run(body.run)
+        return weakref.ref(body)
+
+    gc.disable()
+    try:
+        reference = await call()
+        await worker.run(bool)  # the thread has let go of the call before
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_stop_runs_what_was_asked_for_and_a_last_call_and_ends_the_thread() -> None:
+    worker, made = DaemonWorker("worker"), list[int]()
+    assert not worker.alive
+
+    async def ask() -> None:
+        calls = [asyncio.create_task(worker.run(made.append, number)) for number in range(3)]
+        await asyncio.sleep(0)
+        assert worker.alive
+        worker.stop(lambda: made.append(99))
+        await asyncio.gather(*calls)
+
+    asyncio.run(ask())
+    while worker.alive:
+        time.sleep(0.001)
+    assert made == [0, 1, 2, 99]
+
+
+def test_a_call_whose_loop_is_gone_ends_in_silence() -> None:
+    worker, gate = DaemonWorker("worker"), threading.Event()
+
+    async def leave() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await worker.run(gate.wait)
+
+    asyncio.run(leave())
+    gate.set()
+    worker.stop()
+    while worker.alive:
+        time.sleep(0.001)
+
+
+def test_the_interpreter_does_not_wait_for_a_call_that_hangs() -> None:
+    code = (
+        "import asyncio, time\n"
+        "from singletonjob._threads import DaemonWorker\n"
+        "async def main():\n"
+        "    asyncio.create_task(DaemonWorker('w').run(time.sleep, 60)); await asyncio.sleep(0.05)\n"
+        "asyncio.run(main())"
+    )
+    source = str(Path(singletonjob.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, check=True, timeout=20)
