@@ -7,15 +7,15 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from singletonjob import SingletonJobs
 from singletonjob._model import Now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
+    from singletonjob import SingletonJobs
     from singletonjob._heartbeat import Heartbeat
-    from singletonjob._service import Service
     from singletonjob._model import Batch, Reply
+    from singletonjob._service import Service
     from singletonjob.stores import LeaseStore
 
 T = TypeVar("T")

@@ -29,7 +29,6 @@ from ._errors import (
 
 if TYPE_CHECKING:
     from ._app import Health, JobStats, SingletonJobs
-    from ._job import CronJob, FixedRateJob, IntervalJob
     from ._lease import Run, Term
     from ._model import (
         Elected,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
         StoreUp,
         TicksDropped,
     )
+    from .jobs.definition import CronJob, FixedRateJob, IntervalJob
 
 __all__ = [
     "ConfigError",
@@ -70,30 +70,14 @@ __all__ = [
     "TicksDropped",
 ]
 
-_HOMES = {
-    "_app": ("Health", "JobStats", "SingletonJobs"),
-    "_job": ("CronJob", "FixedRateJob", "IntervalJob"),
-    "_lease": ("Run", "Term"),
-    "_model": (
-        "Elected",
-        "Event",
-        "Misfired",
-        "RunFinished",
-        "RunStarted",
-        "SteppedDown",
-        "StoreDown",
-        "StoreUp",
-        "TicksDropped",
-    ),
-}
-
 
 def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            from importlib import import_module
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _app, _lease, _model
+    from .jobs import definition
 
-            value: object = getattr(import_module(f".{home}", __name__), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for home in (_app, definition, _lease, _model):
+        if name in home.__all__:
+            return globals().setdefault(name, getattr(home, name))
+    raise AttributeError(name)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
 from ._lease import instant
-from ._options import APP_READERS, read, resolve_app
-from ._registry import Registry
 from ._service import Service
 from ._signals import stop_signals
+from .jobs.options import APP_READERS, read, resolve_app
+from .jobs.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ._clock import Clock
     from ._model import Event
-    from ._options import AppOptionValues
+    from .jobs.options import AppOptionValues
     from .stores import LeaseStore
 
 __all__ = ["Health", "JobStats", "SingletonJobs"]

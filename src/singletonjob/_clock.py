@@ -7,7 +7,6 @@ Ticks and slots live on the *wall clock*, the one that all replicas share.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Protocol
 
@@ -32,13 +31,8 @@ class Clock(Protocol):
         ...
 
 
-if sys.platform == "linux":
-    BOOT_CLOCK = time.CLOCK_BOOTTIME
-elif sys.platform == "darwin":
-    # On macOS this one goes on during sleep; time.monotonic() does not (clock_gettime(3) there).
-    BOOT_CLOCK = time.CLOCK_MONOTONIC_RAW
-else:
-    BOOT_CLOCK = None
+# On macOS the raw monotonic clock goes on during sleep; time.monotonic() does not (clock_gettime(3) there).
+BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", None))
 
 
 class SystemClock:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ._model import Reply, Request, Verdict
-    from ._options import JobOptions
+    from .jobs.options import JobOptions
 
 __all__ = ["Began", "ClaimAnswered", "Draining", "Effect", "Elector", "Ended", "Extended", "Note", "Step", "Witness"]
 
@@ -283,7 +283,7 @@ class Elector:
         return Step(batch, self._wake_at(witness))
 
     def receive(self, now: float, reply: Reply | None, error: str = "") -> None:
-        """Take the answer to the batch on its way; None, with what went wrong: there is none, and there will be none."""
+        """Take the answer to the batch on its way; None, with what went wrong: there will be none."""
         flight, self._flight = self._flight, None
         if flight is None:
             return
@@ -482,7 +482,7 @@ class Elector:
             self._asked_at = now
         bound = min(self._bound(seat, now) for seat in seats)
         clock, arrived = self._reading
-        # 99 %: the store's clock may run slower than ours by 1 %, and a call must be void rather too early than too late.
+        # 99 %: the store's clock may run slower than ours by 1 %, and a call must rather be void too early.
         void_at = clock + int((0.99 * (now - arrived) + bound) * 1e6)
         batch = Batch(project=self.project, node=self.node, bound=bound, void_at=void_at, requests=tuple(requests))
         self._flight = _Flight(batch, seats, now)
@@ -550,7 +550,7 @@ class Elector:
             self._effects.append(Note("store-restarted", number=wait))
 
     def _unknown(self, flight: _Flight, now: float, error: str) -> None:
-        """No answer, which is neither a grant nor a refusal: no deadline moves; the leader asks on, followers back off."""
+        """No answer is neither a grant nor a refusal: no deadline moves; the leader asks on, followers back off."""
         self._errors += 1
         if self._down_since is None:
             self._down_since = flight.sent

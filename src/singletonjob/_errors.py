@@ -37,5 +37,5 @@ class StoreUnavailable(StoreError):
     """The store gave no usable answer in time: unreachable, starting, or its connection is in doubt."""
 
 
-class LeadershipLost(SingletonJobError):  # noqa: N818 - a state that a body meets, read as one in `except LeadershipLost`
+class LeadershipLost(SingletonJobError):
     """The term that this run belongs to is over. Only ever raised inside a job body, by `Run.check`."""

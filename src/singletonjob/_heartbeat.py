@@ -20,12 +20,12 @@ from ._lease import Lease
 from ._model import Batch, Progress, Reply, StoreDown, StoreUp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from ._clock import Clock
     from ._election import Elector
-    from ._model import ClaimSlot, Claimed, Event, JobState, NotClaimed, Reason
-    from ._options import JobOptions
+    from ._model import Claimed, ClaimSlot, Event, JobState, NotClaimed, Reason
+    from .jobs.options import JobOptions
     from .journal import Journal
     from .stores import LeaseStore
 
@@ -342,7 +342,8 @@ class Heartbeat:
 
 def _where(thread: int) -> str:
     """The place in the code where that thread is."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the one way to see another thread's stack
+    # The one way to see another thread's stack, private by name only.
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame is None:
         return "an unknown place"
     return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"

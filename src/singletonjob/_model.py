@@ -13,13 +13,14 @@ from typing import Literal, TypeAlias
 __all__ = [
     "Acquire",
     "Batch",
-    "Claimed",
     "ClaimSlot",
+    "Claimed",
     "Elected",
     "Event",
     "Failed",
     "Granted",
     "JobState",
+    "MisfireCause",
     "Misfired",
     "NotClaimed",
     "Now",
@@ -49,6 +50,10 @@ Outcome: TypeAlias = Literal["ok", "failed", "cancelled", "timeout"]
 """How a run ended. `cancelled` covers every end that the library asked for except the run's own `timeout`."""
 
 
+MisfireCause: TypeAlias = Literal["overlap", "late", "no_leader", "interrupted", "taken", "clock", "stopped"]
+"""Why a slot did not run when due; see `Misfired`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Now:
     """One moment on both clocks: `wall` in microseconds since the epoch, `boot` in seconds on the boot clock."""
@@ -65,7 +70,7 @@ class Progress:
     """What the holder of a lease knows of its job's runs; it rides along with a renewal or a release.
 
     `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), both as instants;
-    `ended_ago` is the time since the last run ended, so that the replicas' wall clocks do not matter. None: nothing new.
+    `ended_ago` is the time since the last run ended, so that the replicas' wall clocks do not matter. None: not known.
     """
 
     tick: int | None = None
@@ -95,7 +100,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Give back whatever acquisitions up to `number` were granted; `off`: because the job was switched off or paused."""
+    """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused."""
 
     job: str
     number: int
@@ -280,7 +285,8 @@ class TicksDropped:
 class Misfired:
     """Cron slots that were not run when due.
 
-    `first` and `last` are the oldest and the newest of them (microseconds since the epoch). `cause` says why:
+    `first` and `last` are the oldest and the newest of them (microseconds since the epoch); `count` is exact below
+    1000, from there on it means "at least". `cause` says why:
     `overlap` (the job's own previous run), `late` (this replica was late), `no_leader` (nobody led), `interrupted`
     (a run began and its end was never seen), `taken` (another replica ran it), `clock` (a wrong clock), `stopped`
     (the term ended before the claimed slot could start).
@@ -290,7 +296,7 @@ class Misfired:
     count: int
     first: int
     last: int
-    cause: Literal["overlap", "late", "no_leader", "interrupted", "taken", "clock", "stopped"]
+    cause: MisfireCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
-from ._model import ClaimSlot, Claimed, Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
-from ._schedule import CronSchedule, Wake
+from ._model import Claimed, ClaimSlot, Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from ._schedule import Wake
 from ._threads import DaemonWorker
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ._clock import Clock
     from ._election import Elector
     from ._heartbeat import Heartbeat
-    from ._job import JobDefinition
     from ._lease import Lease
     from ._model import Event, JobState, MisfireCause, NotClaimed, Now, Outcome, Reason
-    from ._options import JobOptions
     from ._schedule import Due, Take, Ticker
     from ._timer import Timer, Timers
+    from .jobs.definition import JobDefinition
+    from .jobs.options import JobOptions
     from .journal import Journal
 
 __all__ = ["Bus", "Counts", "Runner"]
@@ -57,10 +57,6 @@ class Bus(Protocol):
 
 class Counts:
     """What became of a job's runs in this process, since its app started."""
-
-    __slots__ = (
-        "cancelled", "dropped_late", "dropped_overlap", "failed", "last_ok", "misfired", "ok", "runs", "terms", "timeout",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.runs = self.ok = self.failed = self.cancelled = self.timeout = 0
@@ -226,14 +222,11 @@ class Runner:
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
         """Whether the slot is this term's. Asked until answered, or until it would be too late to run."""
-        schedule = self.job.schedule
         assert due.slot is not None  # noqa: S101 - only slots are claimed
-        assert isinstance(schedule, CronSchedule)  # noqa: S101
-        claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=schedule.cron.mark)
+        claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=self.job.schedule.mark)
         self._answer = asyncio.get_running_loop().create_future()
         self._heartbeat.post(lambda now: self._elector.claim(now, claim))
-        latest = schedule.latest(due.slot)
-        timer = None if latest is None else self._timers.at_wall(latest, self._too_late)
+        timer = None if due.latest is None else self._timers.at_wall(due.latest, self._too_late)
         try:
             verdict = await self._answer
         except asyncio.CancelledError:
@@ -261,7 +254,7 @@ class Runner:
     # -- one run ---------------------------------------------------------------------------------------------------
 
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker) -> None:
-        name, counts = self.job.name, self.counts
+        name = self.job.name
         while True:
             started = self._clock.now()
             lateness = (started.wall - due.scheduled) / 1e6

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ._cron import Cron
-    from ._model import JobState, Now
+    from ._model import JobState, MisfireCause, Now
 
 __all__ = [
     "MISSED_LIMIT",
-    "Cause",
     "CronSchedule",
     "Due",
     "FixedRateSchedule",
@@ -45,7 +44,6 @@ __all__ = [
 ]
 
 Misfire: TypeAlias = Literal["skip", "fire_once", "catch_up"]
-Cause: TypeAlias = Literal["overlap", "late", "no_leader", "interrupted", "taken", "clock", "stopped"]
 
 MISSED_LIMIT: Final = 1_000
 """Missed slots are counted up to here, so that a clock set to the year 2200 costs milliseconds, not memory."""
@@ -89,7 +87,7 @@ class Missed:
     count: int
     first: int
     last: int
-    cause: Cause
+    cause: MisfireCause
 
 
 class Take(NamedTuple):
@@ -367,7 +365,7 @@ class _CronTicker:
         self._overlap = (max(self._decided, min(self._begin, now.wall)), now.wall)
         return Take()
 
-    def _cause(self, slot: int) -> Cause:
+    def _cause(self, slot: int) -> MisfireCause:
         if self._overlap[0] < slot <= self._overlap[1]:
             return "overlap"
         return "no_leader" if slot <= self._begin else "late"

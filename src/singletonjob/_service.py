@@ -16,10 +16,10 @@ from ._clock import SystemClock
 from ._election import Elector
 from ._heartbeat import Heartbeat, Pulse
 from ._lease import instant
-from ._options import node_id
 from ._runner import Runner
 from ._schedule import CronSchedule
 from ._timer import Timers
+from .jobs.options import node_id
 from .journal import Journal
 from .stores import from_url
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._clock import Clock
-    from ._job import JobDefinition
     from ._lease import Lease
     from ._model import Claimed, ClaimSlot, Event, JobState, NotClaimed, Reason
-    from ._options import AppOptions
+    from .jobs.definition import JobDefinition
+    from .jobs.options import AppOptions
 
 __all__ = ["Service"]
 

@@ -22,7 +22,7 @@ import singletonjob
 from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
 from singletonjob._model import Acquire, Batch, Granted, Now, Progress, Refused, Release, Released, Renew, Renewed
 from singletonjob.stores import from_url, inotify, sqlite_file, sqlite_holder, sqlite_watch
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -390,6 +390,23 @@ async def test_a_call_that_was_cancelled_while_it_waited_does_nothing_later(
         assert connection.execute("SELECT count(*) FROM lease").fetchone() == (0,)
 
 
+async def test_calls_that_hang_do_not_pile_up_without_end(store: SqliteStore, locked: sqlite3.Connection) -> None:
+    for _ in range(MAX_STUCK):
+        await read(store)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await ask(store, acquire(), bound=20)
+    with pytest.raises(StoreUnavailable, match=f"{MAX_STUCK} calls hang"):
+        await read(store)
+    locked.execute("ROLLBACK")
+    async with asyncio.timeout(5):
+        while store._session is None:
+            with contextlib.suppress(StoreUnavailable):
+                await read(store)
+            await asyncio.sleep(0.01)
+    assert isinstance(await ask(store, acquire()), Granted)
+
+
 async def test_close_does_not_wait_for_a_call_in_flight(store: SqliteStore, locked: sqlite3.Connection) -> None:
     call = asyncio.create_task(ask(store, acquire(), bound=20))
     await asyncio.sleep(0.05)
@@ -431,6 +448,28 @@ async def test_a_deleted_or_replaced_file_is_an_outage_and_then_a_fresh_one(
     await read(store)
     assert isinstance(await ask(store, acquire(2)), Granted)
     assert path.exists()
+
+
+async def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = sqlite_file._prepare
+    replaced: list[Path] = []
+
+    def replace_meanwhile(connection: sqlite3.Connection, opened: Path) -> None:
+        prepare(connection, opened)
+        if not replaced:
+            for name in ("leases.db", "leases.db-wal", "leases.db-shm"):
+                replaced.append((path.parent / name).rename(path.parent / f"old-{name}"))
+
+    monkeypatch.setattr(sqlite_file, "_prepare", replace_meanwhile)
+    store = SqliteStore(path)
+    await read(store)
+    assert isinstance(await ask(store, acquire()), Granted)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT holder FROM lease").fetchone() == ("me",)
+    assert len(replaced) == 3
+    await store.close()
 
 
 def _files(path: Path) -> list[Path]:

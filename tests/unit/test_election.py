@@ -25,7 +25,7 @@ from singletonjob._model import (
     Renewed,
     Reply,
 )
-from singletonjob._options import JobOptions, read, resolve
+from singletonjob.jobs.options import JobOptions, read, resolve
 
 if TYPE_CHECKING:
     from singletonjob._model import Verdict
@@ -35,7 +35,7 @@ STATE = JobState(wall=1)
 
 
 def options(**given: object) -> JobOptions:
-    from singletonjob._options import JOB_READERS
+    from singletonjob.jobs.options import JOB_READERS
 
     return resolve(read(given, JOB_READERS))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from singletonjob._election import Began, Draining, Elector, Ended, Extended
 from singletonjob._model import Progress, Reply
-from singletonjob._options import JOB_READERS, read, resolve
+from singletonjob.jobs.options import JOB_READERS, read, resolve
 from singletonjob.stores.rules import Record, apply
 
 if TYPE_CHECKING:
@@ -192,6 +193,12 @@ class Member:
         world.at(world.now + world.random.expovariate(1 / 0.1), drained)
 
 
+def switch(member: Member, on: bool) -> None:
+    member.elector.set_enabled(member.clock(), "a", on)
+    member.carry_out()
+    member.step()
+
+
 def act(world: World, action: tuple[Any, ...]) -> None:
     kind, index, length = action
     member = world.fleet[index % len(world.fleet)]
@@ -209,7 +216,7 @@ def act(world: World, action: tuple[Any, ...]) -> None:
         for delay, on in ((0.0, False), (length, True)):
             world.at(
                 world.now + delay,
-                lambda on=on: (member.elector.set_enabled(member.clock(), "a", on), member.carry_out(), member.step()),  # type: ignore[misc]
+                partial(switch, member, on),
             )
     elif kind == "slow, then cut":
         for each in world.fleet:

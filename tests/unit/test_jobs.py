@@ -15,12 +15,12 @@ import pytest
 
 import singletonjob  # noqa: TC001 - an annotation is looked up in it
 from singletonjob._errors import ConfigError, DuplicateJobError, ScheduleError
-from singletonjob._job import CronJob, FixedRateJob, IntervalJob, Job, JobDefinition
 from singletonjob._lease import Run
 from singletonjob._lease import Run as Handle
 from singletonjob._model import JobState, Now
-from singletonjob._registry import Registry
 from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from singletonjob.jobs.definition import CronJob, FixedRateJob, IntervalJob, Job, JobDefinition
+from singletonjob.jobs.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -721,7 +721,7 @@ def test_a_class_has_one_live_switch(jobs: Jobs) -> None:
 def test_registering_loads_no_cron_evaluator_and_no_zones_unless_a_cron_job_asks() -> None:
     program = (
         "import sys\n"
-        "from singletonjob._registry import Registry\n"
+        "from singletonjob.jobs.registry import Registry\n"
         "Registry().interval('1s', name='a')(lambda: None)\n"
         "print(sorted({'cronsim', 'zoneinfo', 'difflib', 'redis', 'msgspec', 'sqlite3'} & set(sys.modules)))\n"
         "Registry().cron('* * * * *', name='a')(lambda: None)\n"

@@ -97,7 +97,7 @@ class Worker:
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-class _Over(Exception):  # noqa: N818 - not an error: the course ends early
+class _Over(Exception):
     """The course cannot go on, or the user does not want it to."""
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from ._errors import ConfigError
+from .._errors import ConfigError
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from ._duration import duration, positive, shown
-from ._errors import ConfigError
+from .._errors import ConfigError
+from .duration import duration, positive, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from ._duration import Duration
-    from .stores import LeaseStore
+    from ..stores import LeaseStore
+    from .duration import Duration
 
     Reader: TypeAlias = Callable[[object, str], Any]
 

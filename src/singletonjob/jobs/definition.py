@@ -8,20 +8,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from ._body import bind_run, identity, is_async
-from ._duration import Duration, duration, positive
-from ._errors import ConfigError, ScheduleError
-from ._options import JOB_READERS, JobOptionValues, read, read_name, read_optional, takes
-from ._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from .._errors import ConfigError, ScheduleError
+from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from .body import bind_run, identity, is_async
+from .duration import Duration, duration, positive
+from .options import JOB_READERS, JobOptionValues, read, read_name, read_optional, takes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Unpack
 
-    from ._lease import Run, Term
-    from ._model import Reason
-    from ._options import Reader
-    from ._schedule import Schedule
+    from .._lease import Run, Term
+    from .._model import Reason
+    from .._schedule import Schedule
+    from .options import Reader
 
 __all__ = ["CronJob", "FixedRateJob", "IntervalJob", "Job", "JobDefinition", "define", "define_class_form"]
 
@@ -63,7 +63,7 @@ class JobDefinition:
 
     `body` takes the `Run` whatever the user's function takes. `is_async` says that its call belongs on the loop;
     else it belongs in a thread, and the result is awaited if it can be. `overrides` are the job's own options, as
-    `_options.read` returns them. The hooks are None where the user wrote none; what they return may be awaitable.
+    `options.read` returns them. The hooks are None where the user wrote none; what they return may be awaitable.
     `place` says where it was written, for messages.
     """
 
@@ -229,7 +229,7 @@ def _read_keywords(
         return IntervalSchedule(values["every"]), options
     if shape == "fixed_rate":
         return FixedRateSchedule(values["every"], values.get("offset", 0.0)), options
-    from ._cron import Cron
+    from .._cron import Cron
 
     more = {name: values[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in values}
     try:
@@ -291,7 +291,8 @@ def _default_name(qualname: str) -> str:
 
 def _caller() -> str:
     """File and line of the first caller outside this package: where the job was registered."""
+    package = __name__.partition(".")[0]
     frame = inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"

@@ -9,12 +9,12 @@ import typing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Union
 
-from ._errors import ConfigError
+from .._errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ._lease import Run
+    from .._lease import Run
 
 __all__ = ["bind_run", "identity", "is_async"]
 
@@ -103,7 +103,7 @@ def _is_run(annotation: Any, namespace: Mapping[str, object]) -> bool:
 
     Text that cannot be looked up (imported for type checkers only, say) is taken by its last word.
     """
-    from ._lease import Run
+    from .._lease import Run
 
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ._errors import ConfigError, DuplicateJobError
-from ._job import define, define_class_form
+from .._errors import ConfigError, DuplicateJobError
+from .definition import define, define_class_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Unpack
 
-    from ._duration import Duration
-    from ._job import CronKeywords, Every, FixedRateKeywords, Job, JobDefinition, JobKeywords, Shape
-    from ._lease import Run
+    from .._lease import Run
+    from .definition import CronKeywords, Every, FixedRateKeywords, Job, JobDefinition, JobKeywords, Shape
+    from .duration import Duration
 
     class RunByKeyword(Protocol):
         """A body that takes the `Run` by keyword only."""
