@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from singletonjob import SingletonJobs
     from singletonjob._heartbeat import Heartbeat
-    from singletonjob._model import Batch, Reply
     from singletonjob._service import Service
     from singletonjob.stores import LeaseStore
+    from singletonjob.stores.protocol import Batch, Reply
 
 T = TypeVar("T")
 

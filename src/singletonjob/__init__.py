@@ -30,17 +30,7 @@ from ._errors import (
 if TYPE_CHECKING:
     from ._app import Health, JobStats, SingletonJobs
     from ._lease import Run, Term
-    from ._model import (
-        Elected,
-        Event,
-        Misfired,
-        RunFinished,
-        RunStarted,
-        SteppedDown,
-        StoreDown,
-        StoreUp,
-        TicksDropped,
-    )
+    from ._model import Elected, Event, Misfired, RunFinished, RunStarted, SteppedDown, StoreDown, StoreUp, TicksDropped
     from .jobs.definition import CronJob, FixedRateJob, IntervalJob
 
 __all__ = [

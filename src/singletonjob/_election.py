@@ -25,7 +25,8 @@ S3  A deadline is `sent + lock_expiry - margin`, with `sent` read before the req
     ends for good at that moment, whatever an answer on its way says. *Unknown* (no answer) moves no deadline.
 S4  A release goes out when the body has ended, never before, and no renewal after it. Acquisitions carry growing
     numbers; a release names the highest one it covers. A grant that is not used is given back. Every request is void
-    after `void_at`, on the store's clock, so that a call which timed out cannot act later.
+    after `void_at`, on the store's clock, so that a call which timed out cannot act later; an acquisition without an
+    answer is released only then.
 S5  An acquisition carries the highest token seen here; the new one is above it.
 S7  A term is renewed only while the job loop vouches for it.
 S8  Nothing is acquired from a store that has been up for less than `lock_expiry + 1 s`, counted from the arrival of
@@ -43,7 +44,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from ._model import (
+from ._model import Reason
+from .stores.protocol import (
     Acquire,
     Batch,
     Claimed,
@@ -53,7 +55,6 @@ from ._model import (
     JobState,
     NotClaimed,
     Progress,
-    Reason,
     Refused,
     Release,
     Released,
@@ -64,8 +65,8 @@ from ._model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ._model import Reply, Request, Verdict
     from .jobs.options import JobOptions
+    from .stores.protocol import Reply, Request, Verdict
 
 __all__ = ["Began", "ClaimAnswered", "Draining", "Effect", "Elector", "Ended", "Extended", "Note", "Step", "Witness"]
 
@@ -183,6 +184,7 @@ class _Seat:
         self.held = False  # an acquisition may have been granted and not been given back
         self.releasing = False
         self.release_until = inf
+        self.in_doubt_until = -inf  # an acquisition without an answer may run in the store up to here
         self.drain_until = inf
         self.abandoned = False
         self.claim: ClaimSlot | None = None
@@ -443,8 +445,11 @@ class Elector:
         return seat.phase == "follower" and seat.enabled and not seat.releasing and not self._stopping
 
     def _due_at(self, seat: _Seat) -> float:
-        if seat.alive or seat.releasing:
+        if seat.alive:
             return seat.due
+        if seat.releasing:
+            # Released before, an acquisition that still is on its way would take the lease for one that has left.
+            return max(seat.due, seat.in_doubt_until)
         return max(seat.due, self._held_back_until(seat)) if self._may_ask(seat) else inf
 
     def _held_back_until(self, seat: _Seat) -> float:
@@ -482,8 +487,8 @@ class Elector:
             self._asked_at = now
         bound = min(self._bound(seat, now) for seat in seats)
         clock, arrived = self._reading
-        # 99 %: the store's clock may run slower than ours by 1 %, and a call must rather be void too early.
-        void_at = clock + int((0.99 * (now - arrived) + bound) * 1e6)
+        # 99 %: the store's clock may run slower than ours by 1 %, and when we have given a call up it must be void.
+        void_at = clock + int(0.99 * (now - arrived + bound) * 1e6)
         batch = Batch(project=self.project, node=self.node, bound=bound, void_at=void_at, requests=tuple(requests))
         self._flight = _Flight(batch, seats, now)
         return batch
@@ -508,7 +513,7 @@ class Elector:
                 )
             if seat.claim is not None:
                 yield seat.claim
-        elif seat.releasing:
+        elif seat.releasing and seat.in_doubt_until <= now:
             seat.covered = seat.asked
             yield Release(
                 job=seat.job,
@@ -557,6 +562,9 @@ class Elector:
             self._effects.append(Note("store-down", text=error))
         self._effects.append(Note("heartbeat-error", text=error, number=self._errors))
         used_up = now - flight.sent >= flight.batch.bound * 0.99
+        for seat, request in zip(flight.seats, flight.batch.requests, strict=False):
+            if isinstance(request, Acquire):
+                seat.in_doubt_until = flight.sent + flight.batch.bound * 1.03
         for seat in flight.seats:
             self._retry(seat, now, self._errors, at_once=used_up)
 

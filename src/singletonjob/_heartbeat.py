@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Protocol
 from ._election import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note
 from ._errors import StoreError
 from ._lease import Lease
-from ._model import Batch, Progress, Reply, StoreDown, StoreUp
+from ._model import StoreDown, StoreUp
+from .stores.protocol import Batch, Progress, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._clock import Clock
     from ._election import Elector
-    from ._model import Claimed, ClaimSlot, Event, JobState, NotClaimed, Reason
+    from ._model import Event, Reason
     from .jobs.options import JobOptions
     from .journal import Journal
     from .stores import LeaseStore
+    from .stores.protocol import Claimed, ClaimSlot, JobState, NotClaimed
 
 __all__ = ["Heartbeat", "JobLoop", "Pulse"]
 
@@ -133,12 +135,13 @@ class Heartbeat:
     def _run(self) -> None:
         assert self._loop is not None  # noqa: S101 - set by start
         error: BaseException | None = None
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+            try:
                 runner.run(self.main())
-        except BaseException as raised:
-            error = raised
-        self._job_loop.post(partial(self._job_loop.heartbeat_ended, error))
+            except BaseException as raised:
+                error = raised
+            # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else may.
+            self._job_loop.post(partial(self._job_loop.heartbeat_ended, error))
 
     def post(self, order: Callable[[float], None]) -> None:
         """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
@@ -193,7 +196,8 @@ class Heartbeat:
         await asyncio.wait({listening}, timeout=0.1)
         if not elector.abandoned:
             # A holder whose body would not stop keeps what shows that it lives, until the process ends.
-            await self._store.close()
+            closing = asyncio.ensure_future(self._store.close())
+            await asyncio.wait({closing}, timeout=1.0)
 
     async def _sleep(self, seconds: float) -> None:
         assert self._loop is not None  # noqa: S101 - main is running on it

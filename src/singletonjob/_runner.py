@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
-from ._model import Claimed, ClaimSlot, Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
 from ._schedule import Wake
 from ._threads import DaemonWorker
+from .stores.protocol import Claimed, ClaimSlot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from ._election import Elector
     from ._heartbeat import Heartbeat
     from ._lease import Lease
-    from ._model import Event, JobState, MisfireCause, NotClaimed, Now, Outcome, Reason
+    from ._model import Event, MisfireCause, Now, Outcome, Reason
     from ._schedule import Due, Take, Ticker
     from ._timer import Timer, Timers
     from .jobs.definition import JobDefinition
     from .jobs.options import JobOptions
     from .journal import Journal
+    from .stores.protocol import JobState, NotClaimed
 
 __all__ = ["Bus", "Counts", "Runner"]
 
@@ -98,6 +100,7 @@ class Runner:
         self._timer: Timer | None = None  # its end by timeout or grace
         self._waiter: asyncio.Future[None] | None = None
         self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
+        self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
         self._worker: DaemonWorker | None = None
 
@@ -140,6 +143,13 @@ class Runner:
         lease = self.lease
         if lease is not None and lease.token == claim.token and self._answer is not None and not self._answer.done():
             self._answer.set_result(verdict)
+
+    def look(self) -> None:
+        """Count what the run in flight has dropped so far; asked once a second, since a run that hangs never ends."""
+        if self._in_flight is not None:
+            lease, due, ticker = self._in_flight
+            if due.tick is not None:
+                self._account(lease, ticker.ended(due, self._clock.now()), "overlap")
 
     def _stop_run(self) -> None:
         if self._signal is not None:
@@ -254,8 +264,8 @@ class Runner:
     # -- one run ---------------------------------------------------------------------------------------------------
 
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker) -> None:
-        name = self.job.name
-        while True:
+        name, claimed = self.job.name, due.slot is not None
+        while lease.valid() and (claimed or not lease.stopping):
             started = self._clock.now()
             lateness = (started.wall - due.scheduled) / 1e6
             signal = self._signal = StopSignal(None if self.job.is_async else threading.Event())
@@ -275,23 +285,20 @@ class Runner:
                     RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
                 )
             try:
-                if self.job.is_async:
-                    result = await self._on_loop(lease, partial(self.job.body, run), claimed=due.slot is not None)
-                else:
-                    result = await self._in_thread(lease, partial(self.job.body, run), claimed=due.slot is not None)
+                self._in_flight = lease, due, ticker
+                call = self._on_loop if self.job.is_async else self._in_thread
+                result = await call(lease, partial(self.job.body, run), claimed=claimed)
             finally:
+                self._in_flight = None
                 self._signal = None
                 lease.run_started = None
                 lease.limit = inf
             if result is not None:
-                break
-            if due.tick is not None or not lease.valid() or (self._reason is not None and due.slot is None):
-                self._not_started(lease, due)
+                self._finished(lease, due, started, ticker, *result)
                 return
+            if due.tick is not None:
+                break
             await self._pause(Wake(boot=started.boot + HELD_BACK))
-        self._finished(lease, due, started, ticker, *result)
-
-    def _not_started(self, lease: Lease, due: Due) -> None:
         if due.slot is not None:
             self._misfired(lease, 1, due.slot, due.slot, "stopped")
         elif due.tick is not None:
@@ -443,10 +450,13 @@ class Runner:
             result = await self._on_loop(lease, partial(hook, Term(lease)), claimed=False)
         finally:
             lease.run_started = None
-        if result is None or result[0] != "failed":
-            return result is not None and result[0] == "ok"
-        if result[1] is not None:
-            self._journal.hook_failed(self.job.name, lease.token, "on_elected", result[1])
+        outcome, error = result or ("cancelled", None)
+        if outcome == "ok":
+            return True
+        if error is not None or outcome == "timeout":
+            reason = error or TimeoutError(f"it did not end within the timeout of {self.options.timeout:g} s")
+            self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
+        # The term ends by this, unless it is over already.
         self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
         return False
 

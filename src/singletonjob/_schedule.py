@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ._cron import Cron
-    from ._model import JobState, MisfireCause, Now
+    from ._model import MisfireCause, Now
+    from .stores.protocol import JobState
 
 __all__ = [
     "MISSED_LIMIT",

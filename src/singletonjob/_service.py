@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from ._clock import Clock
     from ._lease import Lease
-    from ._model import Claimed, ClaimSlot, Event, JobState, NotClaimed, Reason
+    from ._model import Event, Reason
     from .jobs.definition import JobDefinition
     from .jobs.options import AppOptions
+    from .stores.protocol import Claimed, ClaimSlot, JobState, NotClaimed
 
 __all__ = ["Service"]
 
@@ -91,13 +92,13 @@ class Service:
             random=random.random,
         )
         self.runners: dict[str, Runner] = {}
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: Timers
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._switch_tasks: list[asyncio.Task[None]] = []
         self._stop_task: asyncio.Task[None] | None = None
-        self._stop_requested: asyncio.Event
-        self._heartbeat_ended: asyncio.Event
+        self._stop_requested = asyncio.Event()
+        self._heartbeat_ended = asyncio.Event()
         self._silence_said = False
         self.abandoned: list[str] = []
 
@@ -106,8 +107,6 @@ class Service:
     def start(self) -> None:
         """Begin to take part, on the running loop. Waits for nothing, least of all for the store."""
         self._loop = asyncio.get_running_loop()
-        self._stop_requested = asyncio.Event()
-        self._heartbeat_ended = asyncio.Event()
         self._pulse.loop_thread = threading.get_ident()
         self._announce()
         if not self._settings:
@@ -128,7 +127,7 @@ class Service:
             self._start_runner(name)
             switch = self._switches[name]
             if callable(switch):
-                self._switch_tasks.append(self._loop.create_task(self._follow_switch(name, switch)))
+                self._switch_tasks.append(asyncio.create_task(self._follow_switch(name, switch)))
         if self._settings:
             self._stamp()
             self._start_heartbeat(self._heartbeat)
@@ -153,7 +152,7 @@ class Service:
                 journal.warn("options-warning", settings.warning, name)
 
     def _start_runner(self, name: str) -> None:
-        task = self._loop.create_task(self.runners[name].run(), name=f"singletonjob {name}")
+        task = asyncio.create_task(self.runners[name].run(), name=f"singletonjob {name}")
         task.add_done_callback(partial(self._runner_ended, name))
         self._tasks[name] = task
 
@@ -165,8 +164,7 @@ class Service:
         self._journal.failed(
             "runner-died", f"its task was ended from outside ({error!r}); starting it again", error, name
         )
-        if not self._loop.is_closed():
-            self._loop.call_soon(self._start_runner, name)
+        asyncio.get_running_loop().call_soon(self._start_runner, name)
 
     def _stamp(self) -> None:
         now = self._pulse.alive_at = self._clock.boot()
@@ -176,7 +174,9 @@ class Service:
         elif not self._silence_said:
             self._silence_said = True
             self._journal.failed("heartbeat-silent", f"the heartbeat has not beaten for {silent:.1f} s")
-        self._stamp_timer = self._loop.call_later(STAMP_EVERY, self._stamp)
+        for runner in self.runners.values():
+            runner.look()
+        self._stamp_timer = asyncio.get_running_loop().call_later(STAMP_EVERY, self._stamp)
 
     def _longest_silence(self) -> float:
         return min(settings.lock_expiry for settings in self._settings.values())
@@ -213,7 +213,10 @@ class Service:
     def request_stop(self) -> None:
         """Begin to stop. Safe from any thread and from a signal handler, and while a body blocks the job loop."""
         self._heartbeat.post(self._elector.stop)
-        self.post(self._stop_requested.set)
+        if self._loop is None:
+            self._stop_requested.set()  # before the start: nobody waits for it on another thread yet
+        else:
+            self.post(self._stop_requested.set)
 
     async def until_stop_requested(self) -> None:
         """Return when `request_stop` was called."""
@@ -223,7 +226,7 @@ class Service:
         """Drain, release, and let go of everything. Bounded by `longest_stop`; may be called more than once."""
         if self._stop_task is None:
             self._stop_requested.set()
-            self._stop_task = self._loop.create_task(self._stop())
+            self._stop_task = asyncio.create_task(self._stop())
         await asyncio.shield(self._stop_task)
 
     async def _stop(self) -> None:
@@ -261,11 +264,12 @@ class Service:
 
     @property
     def closed(self) -> bool:
-        return self._loop.is_closed()
+        return self._loop is not None and self._loop.is_closed()
 
     def post(self, call: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
-            self._loop.call_soon_threadsafe(call)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
+                self._loop.call_soon_threadsafe(call)
 
     def begin(self, lease: Lease, state: JobState) -> None:
         self.runners[lease.job].begin(lease, state)
@@ -294,14 +298,14 @@ class Service:
         if not self._callbacks:
             return
         if not self._events:
-            self._loop.call_soon(self._dispatch)
+            asyncio.get_running_loop().call_soon(self._dispatch)
         self._events.append(event)
 
     def _dispatch(self) -> None:
         """Hand on one event per turn of the loop, so that ticks come in between."""
         event = self._events.popleft()
         if self._events:
-            self._loop.call_soon(self._dispatch)
+            asyncio.get_running_loop().call_soon(self._dispatch)
         for callback in tuple(self._callbacks):
             try:
                 callback(event)

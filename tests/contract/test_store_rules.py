@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singletonjob._model import (
+from singletonjob.stores.protocol import (
     Acquire,
     Claimed,
     ClaimSlot,

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from singletonjob._model import (
+from singletonjob._model import Now
+from singletonjob.stores.memory import MemoryStore
+from singletonjob.stores.protocol import (
     Acquire,
     Batch,
     Claimed,
     ClaimSlot,
     Granted,
     NotClaimed,
-    Now,
     Progress,
     Refused,
     Release,
@@ -32,7 +33,6 @@ from singletonjob._model import (
     Request,
     Verdict,
 )
-from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

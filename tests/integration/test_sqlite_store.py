@@ -20,14 +20,15 @@ import pytest
 
 import singletonjob
 from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
-from singletonjob._model import Acquire, Batch, Granted, Now, Progress, Refused, Release, Released, Renew, Renewed
+from singletonjob._model import Now
 from singletonjob.stores import from_url, inotify, sqlite_file, sqlite_holder, sqlite_watch
+from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Refused, Release, Released, Renew, Renewed
 from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from singletonjob._model import Reply, Request, Verdict
+    from singletonjob.stores.protocol import Reply, Request, Verdict
 
 SOURCE = str(Path(singletonjob.__file__).parents[1])
 
@@ -459,8 +460,8 @@ async def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
     def replace_meanwhile(connection: sqlite3.Connection, opened: Path) -> None:
         prepare(connection, opened)
         if not replaced:
-            for name in ("leases.db", "leases.db-wal", "leases.db-shm"):
-                replaced.append((path.parent / name).rename(path.parent / f"old-{name}"))
+            names = ("leases.db", "leases.db-wal", "leases.db-shm")
+            replaced.extend((path.parent / name).rename(path.parent / f"old-{name}") for name in names)
 
     monkeypatch.setattr(sqlite_file, "_prepare", replace_meanwhile)
     store = SqliteStore(path)

@@ -153,11 +153,7 @@ def test_c107_a_factory_makes_the_app(project: Path) -> None:
         ("c107_package:app", False, "c107_package has no 'app'; it holds no SingletonJobs at all"),
         ("c107_jobs:number", False, "c107_jobs:number is an int, not a SingletonJobs"),
         ("c107_jobs:Holder", False, "c107_jobs:Holder is the class Holder, not a SingletonJobs"),
-        (
-            "c107_jobs:make_app",
-            False,
-            "c107_jobs:make_app is a function, not a SingletonJobs; if it makes one, add ",
-        ),
+        ("c107_jobs:make_app", False, "c107_jobs:make_app is a function, not a SingletonJobs; if it makes one, add "),
         ("c107_jobs:make_nothing", True, "c107_jobs:make_nothing() is None, not a SingletonJobs"),
         ("c107_jobs:number", True, "--factory: c107_jobs:number is an int, which cannot be called"),
         ("c107_jobs:make_trouble", True, "c107_jobs:make_trouble() failed: OSError: no disk (c107_jobs.py:11)"),

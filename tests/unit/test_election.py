@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob._election import Began, ClaimAnswered, Draining, Elector, Ended, Extended, Note
-from singletonjob._model import (
+from singletonjob.jobs.options import JobOptions, read, resolve
+from singletonjob.stores.protocol import (
     Acquire,
     Batch,
     Claimed,
@@ -25,10 +26,9 @@ from singletonjob._model import (
     Renewed,
     Reply,
 )
-from singletonjob.jobs.options import JobOptions, read, resolve
 
 if TYPE_CHECKING:
-    from singletonjob._model import Verdict
+    from singletonjob.stores.protocol import Verdict
 
 CLOCK = 50_000_000
 STATE = JobState(wall=1)
@@ -621,7 +621,7 @@ def test_every_call_is_void_after_its_time_on_the_stores_clock() -> None:
     driver.elector.subscribed(0.0)
     batch = driver.poll(10.0)
     assert batch is not None
-    assert batch.void_at == CLOCK + int((0.99 * 10.0 + 2.0) * 1e6)
+    assert batch.void_at == CLOCK + int(0.99 * (10.0 + 2.0) * 1e6)
 
 
 def test_a_void_call_changed_nothing_and_is_sent_again_at_once_with_the_new_time() -> None:

@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from singletonjob._election import Began, Draining, Elector, Ended, Extended
-from singletonjob._model import Progress, Reply
 from singletonjob.jobs.options import JOB_READERS, read, resolve
+from singletonjob.stores.protocol import Progress, Reply
 from singletonjob.stores.rules import Record, apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from singletonjob._model import Batch
+    from singletonjob.stores.protocol import Batch
 
 OPTIONS = resolve(read({"heartbeat_interval": 0.3, "lock_expiry": 1.0, "max_backoff_delay": 1.0}, JOB_READERS))
 
@@ -92,11 +92,7 @@ class Member:
         self.draining = False
         self.in_flight: object = None
         self.elector = Elector(
-            project="p",
-            node=self.node,
-            jobs={"a": OPTIONS},
-            enabled=["a"],
-            random=self.world.random.random,
+            project="p", node=self.node, jobs={"a": OPTIONS}, enabled=["a"], random=self.world.random.random
         )
         self.world.at(when, self.step_of(self.life))
 
@@ -214,10 +210,7 @@ def act(world: World, action: tuple[Any, ...]) -> None:
         world.at(world.now + length + 1, lambda: member.born(world.now) if member.elector.finished else None)
     elif kind == "switch":
         for delay, on in ((0.0, False), (length, True)):
-            world.at(
-                world.now + delay,
-                partial(switch, member, on),
-            )
+            world.at(world.now + delay, partial(switch, member, on))
     elif kind == "slow, then cut":
         for each in world.fleet:
             each.slow = each.inside()

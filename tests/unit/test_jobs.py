@@ -17,10 +17,11 @@ import singletonjob  # noqa: TC001 - an annotation is looked up in it
 from singletonjob._errors import ConfigError, DuplicateJobError, ScheduleError
 from singletonjob._lease import Run
 from singletonjob._lease import Run as Handle
-from singletonjob._model import JobState, Now
+from singletonjob._model import Now
 from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
 from singletonjob.jobs.definition import CronJob, FixedRateJob, IntervalJob, Job, JobDefinition
 from singletonjob.jobs.registry import Registry
+from singletonjob.stores.protocol import JobState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

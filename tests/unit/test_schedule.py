@@ -13,7 +13,7 @@ import pytest
 
 from singletonjob._cron import Cron
 from singletonjob._errors import ScheduleError
-from singletonjob._model import JobState, Now
+from singletonjob._model import Now
 from singletonjob._schedule import (
     MISSED_LIMIT,
     CronSchedule,
@@ -26,6 +26,7 @@ from singletonjob._schedule import (
     Take,
     Wake,
 )
+from singletonjob.stores.protocol import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -448,10 +449,7 @@ def test_c28_a_loop_blocked_for_three_seconds_over_a_slot_runs_it_once() -> None
     assert drive.missed == []
 
 
-@pytest.mark.parametrize(
-    ("misfire", "runs"),
-    [("skip", []), ("fire_once", [4]), ("catch_up", [0, 1, 2, 3, 4])],
-)
+@pytest.mark.parametrize(("misfire", "runs"), [("skip", []), ("fire_once", [4]), ("catch_up", [0, 1, 2, 3, 4])])
 def test_c28_five_slots_that_nobody_led_through(misfire: Misfire, runs: list[int]) -> None:
     last = NOON - HOUR
     now = NOON + 4 * HOUR + 5 * MINUTE

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singletonjob._cron import Cron
-from singletonjob._model import JobState, Now
+from singletonjob._model import Now
 from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule, Misfire, Ticker
+from singletonjob.stores.protocol import JobState
 
 SECOND = 1_000_000
 START = 1_796_000_000 * SECOND + 123_456

@@ -7,45 +7,10 @@ in `stores.rules`; a store in another language (Lua, SQL) is checked against the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from .._errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from .._model import Batch, Reply
+from .protocol import LeaseStore
 
 __all__ = ["LeaseStore", "from_url"]
-
-
-class LeaseStore(Protocol):
-    """What keeps the leases.
-
-    All methods are called on one event loop, the heartbeat's. Every error is a `StoreError`; a call without a usable
-    answer is a `StoreUnavailable`, and after it the store starts with a new connection: nothing is sent twice.
-    """
-
-    async def exchange(self, batch: Batch) -> Reply:
-        """Carry out the requests in order and return one verdict for each.
-
-        Without requests: connect if need be, and read the store's clock and up-time. With requests, the connection
-        must be the one that the last reading was made on, else `StoreUnavailable`. Cancellation must end the call at
-        once and without a trace on later calls; the store may still run it, until `batch.void_at`.
-        """
-        ...
-
-    def notices(self, project: str) -> AsyncIterator[frozenset[str]]:
-        """The names of jobs that somebody should look at: released, or their holder gone.
-
-        The first item, and each one after a renewed subscription, is empty: it says that notices are heard from now
-        on. Raises `StoreUnavailable` when they are not heard any more.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Let go of connections, files and threads. Waits for no peer."""
-        ...
 
 
 def from_url(url: str) -> LeaseStore:

@@ -10,14 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
-from .._model import Released, Reply
+from .protocol import Released, Reply
 from .rules import Record, apply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from .._clock import Clock
-    from .._model import Batch, Verdict
+    from .protocol import Batch, Verdict
 
 __all__ = ["MemoryStore", "shared"]
 

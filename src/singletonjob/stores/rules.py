@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._model import (
+from .protocol import (
     Acquire,
     Claimed,
     ClaimSlot,
@@ -35,7 +35,7 @@ from .._model import (
 )
 
 if TYPE_CHECKING:
-    from .._model import Progress, Request, Verdict
+    from .protocol import Progress, Request, Verdict
 
 __all__ = ["AHEAD", "Record", "apply", "changes"]
 
@@ -169,10 +169,7 @@ def _state(record: Record, wall: int) -> JobState:
 
 
 def _refused(record: Record, clock: int) -> Refused:
-    return Refused(
-        holder=record.holder,
-        expires_in=None if record.expires is None else (record.expires - clock) / 1e6,
-    )
+    return Refused(holder=record.holder, expires_in=None if record.expires is None else (record.expires - clock) / 1e6)
 
 
 def _micros(seconds: float) -> int:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
 from .._errors import StoreError, StoreUnavailable
-from .._model import Acquire, Refused, Release, Renew, Reply
 from .._threads import DaemonWorker
+from .protocol import Acquire, Refused, Release, Renew, Reply
 from .rules import Record, apply, changes
 from .sqlite_file import boot_id, open_file, path_from_url, translated
 from .sqlite_holder import HolderFile, forget_dead, is_dead
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .._clock import Clock
-    from .._model import Batch, Now, Request, Verdict
+    from .._model import Now
+    from .protocol import Batch, Request, Verdict
     from .sqlite_file import OpenFile
 
 __all__ = ["SqliteStore", "path_from_url"]
