@@ -12,7 +12,7 @@ import sys
 import threading
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ._election import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note
 from ._errors import StoreError
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from ._clock import Clock
     from ._election import Elector
-    from ._model import Event, Reason
+    from ._service import Service
     from .jobs.options import JobOptions
     from .journal import Journal
     from .stores import LeaseStore
-    from .stores.protocol import Claimed, ClaimSlot, JobState, NotClaimed
 
-__all__ = ["Heartbeat", "JobLoop", "Pulse"]
+__all__ = ["Heartbeat", "Pulse"]
 
 LONG_RUN = 0.8
 """A run that takes longer than this part of `lock_expiry` is worth a warning."""
@@ -51,31 +50,6 @@ class Pulse:
         self.loop_thread = 0
 
 
-class JobLoop(Protocol):
-    """What the heartbeat tells the job loop. All of it runs on that loop."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether that loop is closed, and so nothing runs on it any more."""
-        ...
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Have `call` run on the job loop, if that still is there."""
-        ...
-
-    def begin(self, lease: Lease, state: JobState) -> None: ...
-
-    def drain(self, job: str, token: int, reason: Reason) -> None: ...
-
-    def end(self, job: str, token: int, reason: Reason) -> None: ...
-
-    def answer(self, job: str, claim: ClaimSlot, verdict: Claimed | NotClaimed) -> None: ...
-
-    def tell(self, event: Event) -> None: ...
-
-    def heartbeat_ended(self, error: BaseException | None) -> None: ...
-
-
 class Heartbeat:
     """Drives `elector` against `store`.
 
@@ -92,7 +66,7 @@ class Heartbeat:
         stall_limit: float,
         clock: Clock,
         pulse: Pulse,
-        job_loop: JobLoop,
+        service: Service,
         journal: Journal,
         random: Callable[[], float],
     ) -> None:
@@ -102,7 +76,7 @@ class Heartbeat:
         self._stall_limit = stall_limit
         self._clock = clock
         self._pulse = pulse
-        self._job_loop = job_loop
+        self._service = service
         self._journal = journal
         self._random = random
         self._interval = min(options.heartbeat_interval for options in options.values())
@@ -141,7 +115,7 @@ class Heartbeat:
             except BaseException as raised:
                 error = raised
             # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else may.
-            self._job_loop.post(partial(self._job_loop.heartbeat_ended, error))
+            self._service.post(partial(self._service.heartbeat_ended, error))
 
     def post(self, order: Callable[[float], None]) -> None:
         """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
@@ -252,7 +226,7 @@ class Heartbeat:
 
     def _carry_out(self) -> None:
         """Deadlines first, messages second, log lines when the next request is on its way."""
-        loop = self._job_loop
+        service = self._service
         for effect in self._elector.take_effects():
             if isinstance(effect, Extended):
                 lease = self.leases[effect.job]
@@ -270,22 +244,22 @@ class Heartbeat:
                     deadline=effect.deadline,
                     sent=effect.sent,
                 )
-                loop.post(partial(loop.begin, lease, effect.state))
+                service.post(partial(service.runners[effect.job].begin, lease, effect.state))
             elif isinstance(effect, Draining):
                 self.leases[effect.job].stopping = True
-                loop.post(partial(loop.drain, effect.job, effect.token, effect.reason))
+                service.post(partial(service.runners[effect.job].drain, effect.reason, effect.token))
             elif isinstance(effect, Ended):
                 lease = self.leases[effect.job]
                 lease.stopping = True
                 lease.deadline = 0.0
-                loop.post(partial(loop.end, effect.job, effect.token, effect.reason))
+                service.post(partial(service.runners[effect.job].end, effect.reason, effect.token))
             elif isinstance(effect, ClaimAnswered):
-                loop.post(partial(loop.answer, effect.job, effect.claim, effect.verdict))
+                service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))
             elif effect.event == "store-down":
                 self.store_up = False
-                loop.post(partial(loop.tell, StoreDown(error=effect.text)))
+                service.post(partial(service.tell, StoreDown(error=effect.text)))
             elif effect.event == "store-up":
-                loop.post(partial(loop.tell, StoreUp(outage=effect.number)))
+                service.post(partial(service.tell, StoreUp(outage=effect.number)))
 
     def _tell_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -312,7 +286,7 @@ class Heartbeat:
     # -- looking after the job loop --------------------------------------------------------------------------------
 
     def _look_after_the_loop(self, now: float) -> None:
-        if self._job_loop.closed:
+        if self._service.closed:
             # The loop is closed, so no async body runs any more; a sync one may, in its thread.
             self._elector.stop(now)
             for job, lease in self.leases.items():

@@ -13,7 +13,7 @@ import inspect
 import threading
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
@@ -29,32 +29,22 @@ if TYPE_CHECKING:
     from ._election import Elector
     from ._heartbeat import Heartbeat
     from ._lease import Lease
-    from ._model import Event, MisfireCause, Now, Outcome, Reason
+    from ._model import MisfireCause, Now, Outcome, Reason
     from ._schedule import Due, Take, Ticker
+    from ._service import Service
     from ._timer import Timer, Timers
     from .jobs.definition import JobDefinition
     from .jobs.options import JobOptions
     from .journal import Journal
     from .stores.protocol import JobState, NotClaimed
 
-__all__ = ["Bus", "Counts", "Runner"]
+__all__ = ["Counts", "Runner"]
 
 HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
 
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 """How a call of the user's code ended; None: it was not made, because the term did not allow it."""
-
-
-class Bus(Protocol):
-    """Where events go."""
-
-    @property
-    def listening(self) -> bool:
-        """Whether anybody does; if not, no event need be made."""
-        ...
-
-    def tell(self, event: Event) -> None: ...
 
 
 class Counts:
@@ -79,7 +69,7 @@ class Runner:
         elector: Elector,
         heartbeat: Heartbeat,
         journal: Journal,
-        bus: Bus,
+        service: Service,
     ) -> None:
         self.job = job
         self.options = options
@@ -90,7 +80,7 @@ class Runner:
         self._elector = elector
         self._heartbeat = heartbeat
         self._journal = journal
-        self._bus = bus
+        self._service = service
         self._state: JobState
         self._reason: Reason | None = None  # why no more runs start
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
@@ -192,8 +182,8 @@ class Runner:
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
         self.counts.terms += 1
-        if self._bus.listening:
-            self._bus.tell(Elected(job=self.job.name, token=lease.token))
+        if self._service.listening:
+            self._service.tell(Elected(job=self.job.name, token=lease.token))
         try:
             if await self._elected(lease):
                 await self._follow_schedule(lease)
@@ -203,8 +193,8 @@ class Runner:
             self.lease = None
             if not lease.in_thread:
                 self._drained(lease)
-            if self._bus.listening:
-                self._bus.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
+            if self._service.listening:
+                self._service.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
 
     def _drained(self, lease: Lease) -> None:
         self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token))
@@ -280,8 +270,8 @@ class Runner:
                 lease.limit = started.boot + self.options.timeout + self.options.shutdown_grace
             lease.run_started = started.boot
             self._journal.run_started(name, lease.token, lateness)
-            if self._bus.listening:
-                self._bus.tell(
+            if self._service.listening:
+                self._service.tell(
                     RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
                 )
             try:
@@ -328,8 +318,8 @@ class Runner:
         else:
             counts.cancelled += 1
             self._journal.run_cancelled(name, lease.token, self._cut or self._reason or "lost")
-        if self._bus.listening:
-            self._bus.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
+        if self._service.listening:
+            self._service.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
         self._account(lease, ticker.ended(due, now), "overlap")
 
     async def _on_loop(self, lease: Lease, call: Callable[[], object], *, claimed: bool) -> Result:
@@ -486,16 +476,16 @@ class Runner:
 
     def _dropped(self, lease: Lease, count: int, cause: Literal["overlap", "late"]) -> None:
         self._journal.dropped(self.job.name, lease.token, count, cause)
-        if self._bus.listening:
-            self._bus.tell(TicksDropped(job=self.job.name, count=count, cause=cause))
+        if self._service.listening:
+            self._service.tell(TicksDropped(job=self.job.name, count=count, cause=cause))
 
     def _misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause) -> None:
         self.counts.misfired += count
         self._journal.misfired(
             self.job.name, lease.token, count, cause, instant(first).isoformat(), instant(last).isoformat()
         )
-        if self._bus.listening:
-            self._bus.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
+        if self._service.listening:
+            self._service.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
 
 
 def _identity(answer: Awaitable[object]) -> Awaitable[object]:

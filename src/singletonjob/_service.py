@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._clock import Clock
-    from ._lease import Lease
-    from ._model import Event, Reason
+    from ._model import Event
     from .jobs.definition import JobDefinition
     from .jobs.options import AppOptions
-    from .stores.protocol import Claimed, ClaimSlot, JobState, NotClaimed
 
 __all__ = ["Service"]
 
@@ -87,7 +85,7 @@ class Service:
             stall_limit=options.stall_limit,
             clock=self._clock,
             pulse=self._pulse,
-            job_loop=self,
+            service=self,
             journal=self._journal,
             random=random.random,
         )
@@ -122,7 +120,7 @@ class Service:
                 elector=self._elector,
                 heartbeat=self._heartbeat,
                 journal=self._journal,
-                bus=self,
+                service=self,
             )
             self._start_runner(name)
             switch = self._switches[name]
@@ -260,7 +258,7 @@ class Service:
     def _call_timeout(self) -> float:
         return max((settings.call_timeout for settings in self._settings.values()), default=0.0)
 
-    # -- what the heartbeat tells (its JobLoop) --------------------------------------------------------------------
+    # -- what the heartbeat tells -----------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -270,18 +268,6 @@ class Service:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
                 self._loop.call_soon_threadsafe(call)
-
-    def begin(self, lease: Lease, state: JobState) -> None:
-        self.runners[lease.job].begin(lease, state)
-
-    def drain(self, job: str, token: int, reason: Reason) -> None:
-        self.runners[job].drain(reason, token)
-
-    def end(self, job: str, token: int, reason: Reason) -> None:
-        self.runners[job].end(reason, token)
-
-    def answer(self, job: str, claim: ClaimSlot, verdict: Claimed | NotClaimed) -> None:
-        self.runners[job].answer(claim, verdict)
 
     def heartbeat_ended(self, error: BaseException | None) -> None:
         if error is not None:
