@@ -186,7 +186,11 @@ class Runner:
             self._service.tell(Elected(job=self.job.name, token=lease.token))
         try:
             if await self._elected(lease):
-                await self._follow_schedule(lease)
+                try:
+                    await self._follow_schedule(lease)
+                except Exception as error:  # the user's interval, say; else the key is held for nothing
+                    self._journal.failed("schedule-failed", f"giving the term up: {error}", error, self.job.name)
+                    self._resign(lease)
                 await self._stepped_down(lease)
         finally:
             fence.close()
@@ -195,6 +199,11 @@ class Runner:
                 self._drained(lease)
             if self._service.listening:
                 self._service.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
+
+    def _resign(self, lease: Lease) -> None:
+        """Give the term up; this replica asks for the lease again after a back-off."""
+        self._reason = self._reason or "resigned"
+        self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
 
     def _drained(self, lease: Lease) -> None:
         self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token))
@@ -349,8 +358,11 @@ class Runner:
         freshness = self.options.heartbeat_interval + self.options.call_timeout
         context = contextvars.copy_context()
         orphaned = False
+        turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
 
         def call_in_thread() -> tuple[bool, object]:
+            if not turn.acquire(blocking=False):
+                return False, None
             try:
                 overdue = self._clock.boot() - lease.sent > freshness
                 if not lease.valid() or overdue or (lease.stopping and not claimed):
@@ -363,7 +375,8 @@ class Runner:
 
         if self._worker is None:
             self._worker = DaemonWorker(f"singletonjob-{self.job.name}")
-        self._timer = self._at_timeout(lease)
+        if self._timeout_at() < inf:
+            self._timer = self._timers.at_boot(self._timeout_at(), self._time_out)
         lease.in_thread = True
         try:
             called, answer = await self._worker.run(call_in_thread)
@@ -371,7 +384,9 @@ class Runner:
             current = asyncio.current_task()
             if current is None or not current.cancelling():
                 return "failed", error
-            # Our task is being ended from outside. The body goes on in its thread and says when it has ended.
+            # Our task is being ended from outside. A body that has begun goes on, and says when it has ended.
+            if turn.acquire(blocking=False):
+                lease.in_thread = False
             orphaned, self._worker = True, None
             raise
         except BaseException as error:
@@ -406,16 +421,15 @@ class Runner:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        lease = self.lease
-        if self._grace_until < inf:
+        timeout_at = self._timeout_at()
+        if self._grace_until < timeout_at:
             self._timer = self._timers.at_boot(self._grace_until, self._cancel)
-        elif lease is not None:
-            self._timer = self._at_timeout(lease)
+        elif timeout_at < inf:
+            self._timer = self._timers.at_boot(timeout_at, self._time_out)
 
-    def _at_timeout(self, lease: Lease) -> Timer | None:
-        if self.options.timeout is None or lease.run_started is None:
-            return None
-        return self._timers.at_boot(lease.run_started + self.options.timeout, self._time_out)
+    def _timeout_at(self) -> float:
+        started = None if self.lease is None else self.lease.run_started
+        return inf if started is None or self.options.timeout is None else started + self.options.timeout
 
     def _time_out(self) -> None:
         self._cut = "timeout"
@@ -446,8 +460,7 @@ class Runner:
         if error is not None or outcome == "timeout":
             reason = error or TimeoutError(f"it did not end within the timeout of {self.options.timeout:g} s")
             self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
-        # The term ends by this, unless it is over already.
-        self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
+        self._resign(lease)
         return False
 
     async def _stepped_down(self, lease: Lease) -> None:
