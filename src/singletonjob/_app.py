@@ -7,6 +7,7 @@ import atexit
 import logging
 import os
 import threading
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,9 +16,9 @@ from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
 from ._lease import instant
 from ._service import Service
-from ._signals import stop_signals
 from .jobs.options import APP_READERS, read, resolve_app
 from .jobs.registry import Registry
+from .signals import stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -153,13 +154,15 @@ class SingletonJobs(Registry):
         Raises `ConfigError` for options that do not go together.
         """
         service = self._make()
-        ready = threading.Event()
+        begun: Future[None] = Future()
 
         async def main() -> None:
             try:
                 self._begin(service)
-            finally:
-                ready.set()
+            except BaseException as error:
+                begun.set_exception(error)
+                return
+            begun.set_result(None)
             try:
                 await service.until_stop_requested()
             finally:
@@ -167,7 +170,7 @@ class SingletonJobs(Registry):
 
         self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="singletonjob-loop", daemon=True)
         self._thread.start()
-        ready.wait()
+        begun.result()
         atexit.register(self.stop)
 
     def stop(self) -> None:

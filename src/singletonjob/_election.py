@@ -1,5 +1,7 @@
 """The elector: who leads, decided from what the store said and what time it is. Pure: no clock, no I/O, no threads.
 
+More than 300 lines, since all transitions of one state machine belong in one place: S1 to S8 are read here, or nowhere.
+
 Theory of operation
 ===================
 
@@ -40,9 +42,8 @@ start at the request are those of the lease files in Gray and Cheriton, "Leases"
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from ._model import Reason
 from .stores.protocol import (
@@ -85,8 +86,7 @@ Phase: TypeAlias = Literal["follower", "leader", "draining"]
 # -- effects: what the heartbeat is to carry out, in order ---------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(NamedTuple):
     """A term began."""
 
     job: str
@@ -96,8 +96,7 @@ class Began:
     state: JobState
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
+class Extended(NamedTuple):
     """The term's deadline moved, by a renewal sent at `sent`."""
 
     job: str
@@ -105,8 +104,7 @@ class Extended:
     sent: float
 
 
-@dataclass(frozen=True, slots=True)
-class Draining:
+class Draining(NamedTuple):
     """No run of this term starts any more; the lease is kept until the body has ended."""
 
     job: str
@@ -114,8 +112,7 @@ class Draining:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """The term is over."""
 
     job: str
@@ -123,8 +120,7 @@ class Ended:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAnswered:
+class ClaimAnswered(NamedTuple):
     """The store's word on a slot."""
 
     job: str
@@ -132,8 +128,7 @@ class ClaimAnswered:
     verdict: Claimed | NotClaimed
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """Something to tell people, and nothing to do: the name of a log event, and what it says."""
 
     event: str
@@ -146,8 +141,7 @@ class Note:
 Effect: TypeAlias = Began | Extended | Draining | Ended | ClaimAnswered | Note
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What follows from a poll: a batch to send now, if any, and the moment at which to poll again at the latest."""
 
     batch: Batch | None
@@ -200,15 +194,12 @@ class _Seat:
         return self.deadline > 0
 
 
-class _Flight:
-    """The exchange on its way."""
+class _Flight(NamedTuple):
+    """The exchange on its way; `seats` are those of its requests, or of a reading those that wait for it."""
 
-    __slots__ = ("batch", "seats", "sent")
-
-    def __init__(self, batch: Batch, seats: list[_Seat], sent: float) -> None:
-        self.batch = batch
-        self.seats = seats  # of each request; of a reading: those that wait for it
-        self.sent = sent
+    batch: Batch
+    seats: list[_Seat]
+    sent: float
 
 
 class Elector:

@@ -3,6 +3,8 @@
 It never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease by that alone.
 Only this thread touches the elector. What it decides goes into `Lease.deadline` at once, where the job loop reads it,
 and as a message to the job loop, which may take it later.
+
+A little over 300 lines: the loop, and the looking after the other loop, share the thread and its few variables.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class Heartbeat:
         self._service = service
         self._journal = journal
         self._random = random
-        self._interval = min(options.heartbeat_interval for options in options.values())
+        # Where every job is off there is nothing to beat for, and `main` is not run.
+        self._interval = min((options.heartbeat_interval for options in options.values()), default=inf)
         self.leases: dict[str, Lease] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -32,25 +32,6 @@ def instant(wall: int) -> datetime:
 class Lease:
     """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
 
-    __slots__ = (
-        "clock",
-        "deadline",
-        "done",
-        "ended_at",
-        "in_thread",
-        "job",
-        "limit",
-        "node",
-        "over",
-        "project",
-        "run_started",
-        "sent",
-        "stopping",
-        "tick",
-        "token",
-        "warned_at",
-    )
-
     def __init__(
         self, clock: Clock, *, project: str, job: str, node: str, token: int, deadline: float, sent: float
     ) -> None:

@@ -3,6 +3,8 @@
 A term reaches it as `begin`; `drain` and `end` tell it to stop, as section "a run in flight" of the documentation
 tabulates. When no body of the term runs any more it says so to the elector, exactly once per term: only then is the
 lease released, or asked for again.
+
+Over 300 lines: how a run starts, how it is stopped and how it ends are one subject, and each reads what another writes.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
 from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
 from ._schedule import Wake
-from ._threads import DaemonWorker
 from .stores.protocol import Claimed, ClaimSlot
+from .threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -82,6 +84,7 @@ class Runner:
         self._journal = journal
         self._service = service
         self._state: JobState
+        self._last: Lease | None = None  # of the newest term of this replica
         self._reason: Reason | None = None  # why no more runs start
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
         self._cut: str | None = None  # why the call in flight was cancelled
@@ -98,6 +101,9 @@ class Runner:
 
     def begin(self, lease: Lease, state: JobState) -> None:
         """A term began."""
+        last, self._last = self._last, lease
+        if last is not None:  # the end of a run that outlived its term could not be written any more
+            lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
         self.lease, self._state, self._reason, self._grace_until = lease, state, None, inf
         self._wake()
 
@@ -210,6 +216,12 @@ class Runner:
 
     async def _follow_schedule(self, lease: Lease) -> None:
         state, now = self._state, self._clock.now()
+        if lease.ended_at is not None:  # the store may not know of this replica's last run yet
+            own = now.boot - lease.ended_at
+            state = state._replace(
+                done=max(lease.done or 0, state.done or 0) or None,
+                ended_ago=own if state.ended_ago is None else min(own, state.ended_ago),
+            )
         if state.ended_ago is not None:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
         ticker = self.job.schedule.ticker(now, state)

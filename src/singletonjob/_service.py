@@ -1,4 +1,7 @@
-"""One start of an app: its node id, its heartbeat, one runner per job, and the way down again."""
+"""One start of an app: its node id, its heartbeat, one runner per job, and the way down again.
+
+A little over 300 lines: the way up and the way down are to be read against each other.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import math
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
@@ -399,7 +398,7 @@ def test_sqlite_and_memory_give_the_same_verdicts_to_any_history(
                 bound=5.0,
                 void_at=None if void is None else int(clock.boot() * 1e6) + void,
                 requests=tuple(
-                    replace(request, token=tokens[-1 - request.token % len(tokens)])
+                    request._replace(token=tokens[-1 - request.token % len(tokens)])
                     if isinstance(request, Renew | ClaimSlot)
                     else request
                     for request in requests

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src"
 PACKAGE = SRC / "singletonjob"
 
-CORE = {f"singletonjob.{name}" for name in ("_errors", "_model", "_election", "_schedule", "_cron")}
+CORE = {f"singletonjob.{name}" for name in ("_errors", "_model", "_election", "_schedule", "_cron", "stores.protocol")}
 
 NOT_IN_CORE = {
     *("asyncio", "concurrent", "contextvars", "multiprocessing", "queue", "sched", "signal", "subprocess", "threading"),
@@ -23,7 +25,7 @@ NOT_IN_CORE = {
 
 STORES = {"memory", "sqlite", "redis"}
 
-OPEN_TO_STORES = {f"singletonjob.{name}" for name in ("_errors", "_model", "_clock", "_threads")}
+OPEN_TO_STORES = {f"singletonjob.{name}" for name in ("_errors", "_model", "_clock", "threads")}
 
 CLOCKS = {
     *(f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time")),
@@ -134,6 +136,19 @@ def clocks_read(file: Path, text: str) -> set[str]:
     return read
 
 
+def lines_of_code(text: str) -> int:
+    """The lines of a file without blank ones, comments and strings that stand alone (docstrings)."""
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    code = set[int]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            code.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            code.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(code)
+
+
 def lead(text: str) -> str:
     """What stands above the first statement of a file: its docstring and comments."""
     module = ast.parse(text)
@@ -150,7 +165,7 @@ def lacks_a_reason_for_its_length(text: str) -> bool:
 
 @pytest.mark.parametrize("module", sorted(CORE))
 def test_the_pure_core_imports_no_clock_no_socket_no_asyncio_and_no_thread(module: str) -> None:
-    file = PACKAGE / f"{module.rpartition('.')[2]}.py"
+    file = SRC / f"{module.replace('.', '/')}.py"
     assert breaks_the_core_rule(file, file.read_text()) == set()
 
 
@@ -167,8 +182,9 @@ def test_only_the_clock_and_the_timer_read_the_operating_systems_clocks() -> Non
     assert {name_of(file): read for file in files if (read := clocks_read(file, file.read_text()))} == {}
 
 
-def test_the_private_modules_can_be_read_in_one_sitting() -> None:
-    lines = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.glob("_*.py")}
+def test_the_core_can_be_read_in_one_sitting() -> None:
+    # The core is what bears a leading underscore. Text that explains it does not count against it.
+    lines = {file.name: lines_of_code(file.read_text()) for file in PACKAGE.glob("_*.py")}
     assert sum(lines.values()) < 2500, lines
 
 
@@ -178,7 +194,7 @@ def test_a_file_over_300_lines_says_why_on_its_top() -> None:
 
 def test_importing_the_root_loads_nothing_heavy() -> None:
     # Without site, so that no .pth file of the environment loads a module first and hides that we load it too.
-    code = f"import sys; sys.path.insert(0, {str(SRC)!r}); import singletonjob; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(SRC)!r}); import singletonjob; singletonjob.SingletonJobs, singletonjob.Run; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
     assert "singletonjob._errors" in loaded  # the root is ours, and not an empty namespace

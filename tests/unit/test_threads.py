@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import singletonjob
-from singletonjob._threads import DaemonWorker
+from singletonjob.threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def test_a_call_whose_loop_is_gone_ends_in_silence() -> None:
 def test_the_interpreter_does_not_wait_for_a_call_that_hangs() -> None:
     code = (
         "import asyncio, time\n"
-        "from singletonjob._threads import DaemonWorker\n"
+        "from singletonjob.threads import DaemonWorker\n"
         "async def main():\n"
         "    asyncio.create_task(DaemonWorker('w').run(time.sleep, 60)); await asyncio.sleep(0.05)\n"
         "asyncio.run(main())"

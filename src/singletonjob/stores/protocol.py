@@ -6,7 +6,7 @@ Units as in `_model`: durations in seconds, wall-clock instants in microseconds 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,8 +35,7 @@ __all__ = [
 # -- what a replica asks of the store ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(NamedTuple):
     """What the holder of a lease knows of its job's runs; it rides along with a renewal or a release.
 
     `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), both as instants;
@@ -48,8 +47,7 @@ class Progress:
     ended_ago: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquire:
+class Acquire(NamedTuple):
     """Ask for the lease. `number` grows with every acquisition of this replica; the token must exceed `above`."""
 
     job: str
@@ -58,8 +56,7 @@ class Acquire:
     above: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renew:
+class Renew(NamedTuple):
     """Extend the lease of the term with this token. Never acquires."""
 
     job: str
@@ -68,8 +65,7 @@ class Renew:
     progress: Progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(NamedTuple):
     """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused."""
 
     job: str
@@ -78,8 +74,7 @@ class Release:
     off: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimSlot:
+class ClaimSlot(NamedTuple):
     """Claim a cron slot for a term. Idempotent for one slot and token. `mark` identifies the schedule."""
 
     job: str
@@ -91,8 +86,7 @@ class ClaimSlot:
 Request: TypeAlias = Acquire | Renew | Release | ClaimSlot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):
     """All that one replica asks in one exchange.
 
     A batch that the store runs later than `void_at` (microseconds on the store's clock) changes nothing. A batch
@@ -110,8 +104,7 @@ class Batch:
 # -- what the store says -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobState:
+class JobState(NamedTuple):
     """What the store remembers of a job, read when a term begins.
 
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
@@ -128,8 +121,7 @@ class JobState:
     off: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
+class Granted(NamedTuple):
     """The lease is the asking replica's: a new term with this token."""
 
     token: int
@@ -141,8 +133,7 @@ class Renewed:
     """The term goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(NamedTuple):
     """Somebody holds the lease for `expires_in` more seconds (None: the key has no expiry).
 
     `holder` may be the asking replica itself (its key, but another term). None: nobody holds it (to a renewal).
@@ -154,8 +145,7 @@ class Refused:
     foreign: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(NamedTuple):
     """Nothing up to the named number is held any more; `mine`: this call gave something back."""
 
     mine: bool
@@ -166,8 +156,7 @@ class Claimed:
     """The slot belongs to the asking term."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotClaimed:
+class NotClaimed(NamedTuple):
     """No run for this slot. `taken`: a run claimed it or a later one; `ahead`: it lies too far in the store's future;
     `lost`: the term is not the lease's. `wall` is the store's wall clock."""
 
@@ -175,8 +164,7 @@ class NotClaimed:
     wall: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """This job's request could not be served (a key of a wrong type, say); the others of the batch were."""
 
     error: str
@@ -185,8 +173,7 @@ class Failed:
 Verdict: TypeAlias = Granted | Renewed | Refused | Released | Claimed | NotClaimed | Failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to a batch: one verdict per request, in order.
 
     `clock` is the store's clock in microseconds, the one `Batch.void_at` is on. `void`: the batch came too late and

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
 from .._errors import StoreError, StoreUnavailable
-from .._threads import DaemonWorker
+from ..threads import DaemonWorker
 from .protocol import Acquire, Refused, Release, Renew, Reply
 from .rules import Record, apply, changes
 from .sqlite_file import boot_id, open_file, path_from_url, translated
