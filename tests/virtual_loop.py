@@ -65,12 +65,33 @@ class PacedWorker(DaemonWorker):
     __slots__ = ()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        loop = the_loop()
+        loop, lock = the_loop(), threading.Lock()
+        ended = left = False
+
+        def rest() -> None:
+            loop.busy -= 1
+
+        def paced() -> Any:
+            nonlocal ended
+            try:
+                return function(*args)
+            finally:
+                with lock:
+                    ended = True
+                    if left:  # nobody waits any more, yet time must
+                        loop.call_soon_threadsafe(rest)
+
         loop.busy += 1
         try:
-            return await super().run(function, *args)
-        finally:
-            loop.busy -= 1
+            outcome = await super().run(paced)
+        except BaseException:
+            with lock:
+                left = True
+                if ended:
+                    rest()
+            raise
+        rest()
+        return outcome
 
 
 def nap(loop: VirtualLoop, seconds: float) -> None:

@@ -60,10 +60,12 @@ class Health:
     """How the app stands, per job and in sum.
 
     Each job is `following`, `leading`, `store_down`, `stuck` (the job loop gives no sign of life, or a run outlived
-    its timeout and grace) or `disabled`. `status` is the worst of them: `stuck`, `store_down`, else `ok`.
+    its timeout and grace) or `disabled`. `status` is the worst of them: `stuck`, `store_down`, else `ok`. `ready`: it
+    has started and has seen its store at least once (or no job needs one).
     """
 
     status: Literal["ok", "store_down", "stuck"]
+    ready: bool
     jobs: Mapping[str, str]
 
 
@@ -240,7 +242,7 @@ class SingletonJobs(Registry):
         status: Literal["ok", "store_down", "stuck"] = (
             "stuck" if "stuck" in states else "store_down" if "store_down" in states else "ok"
         )
-        return Health(status=status, jobs=jobs)
+        return Health(status=status, ready=service is not None and service.ready, jobs=jobs)
 
     def stats(self) -> Mapping[str, JobStats]:
         """The counts of each job that takes part, by name; empty while the app does not run."""

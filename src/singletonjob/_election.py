@@ -74,6 +74,9 @@ __all__ = ["Began", "ClaimAnswered", "Draining", "Effect", "Elector", "Ended", "
 ASK_GAP = 0.02
 """Never two asks of one process closer than this, in seconds: notices may come in bursts."""
 
+REVIVAL = 0.5
+"""A job whose task was killed is asked for after so many seconds: by then it runs anew, or its loop is closed."""
+
 SHORTEST_CALL = 0.01
 """The least that a call may take, in seconds: near a deadline the bound halves with each try."""
 
@@ -333,17 +336,22 @@ class Elector:
             seat.resigned += 1
             self._drain(seat, "resigned")
 
-    def drained(self, now: float, job: str, token: int) -> None:
-        """The job loop's word that no body of this term runs any more, and none will start."""
+    def drained(self, now: float, job: str, token: int, *, died: bool = False) -> None:
+        """The job loop's word that no body of this term runs any more, and none will start.
+
+        `died`: because the job's task was ended from outside, as it also is when its loop is torn down.
+        """
         seat = self._seats[job]
         if seat.token != token or seat.phase == "follower":
             return
         if seat.phase == "leader":
             # The fence saw the deadline pass before we did; a renewal that crossed it does not bring the term back.
-            self._end(seat, "expired")
+            self._end(seat, "resigned" if died else "expired")
         if seat.alive:
             self._end(seat, seat.reason)
-        if seat.reason == "resigned":
+        if died:
+            seat.not_before = now + REVIVAL
+        elif seat.reason == "resigned":
             seat.not_before = now + self._back_off(seat, seat.resigned)
         else:
             seat.resigned = 0

@@ -126,12 +126,12 @@ class Runner:
         lease = self.lease
         if lease is None or token not in (None, lease.token):
             return
+        if lease.in_thread and not lease.over:
+            self._journal.warn("run-without-lease", "a sync run goes on without the lease", self.job.name)
         lease.stopping = lease.over = True
         self._reason = reason
         if self.options.cancel_on_lost_leadership:
             self._grace_until = self._clock.boot()
-        if lease.in_thread:
-            self._journal.warn("run-without-lease", "a sync run goes on without the lease", self.job.name)
         self._stop_run()
 
     def answer(self, claim: ClaimSlot, verdict: Claimed | NotClaimed) -> None:
@@ -160,11 +160,16 @@ class Runner:
 
     async def run(self) -> None:
         """Serve one term after the other, until cancelled."""
-        while True:
-            if self.lease is None:
-                await self._pause()
-            else:
-                await self._reign(self.lease)
+        try:
+            while True:
+                if self.lease is None:
+                    await self._pause()
+                else:
+                    await self._reign(self.lease)
+        finally:
+            if self._worker is not None:
+                self._worker.stop()
+                self._worker = None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -190,6 +195,7 @@ class Runner:
         self.counts.terms += 1
         if self._service.listening:
             self._service.tell(Elected(job=self.job.name, token=lease.token))
+        died = True
         try:
             if await self._elected(lease):
                 try:
@@ -198,11 +204,12 @@ class Runner:
                     self._journal.failed("schedule-failed", f"giving the term up: {error}", error, self.job.name)
                     self._resign(lease)
                 await self._stepped_down(lease)
+            died = False
         finally:
             fence.close()
             self.lease = None
             if not lease.in_thread:
-                self._drained(lease)
+                self._drained(lease, died=died)
             if self._service.listening:
                 self._service.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
 
@@ -211,8 +218,8 @@ class Runner:
         self._reason = self._reason or "resigned"
         self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
 
-    def _drained(self, lease: Lease) -> None:
-        self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token))
+    def _drained(self, lease: Lease, *, died: bool) -> None:
+        self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token, died=died))
 
     async def _follow_schedule(self, lease: Lease) -> None:
         state, now = self._state, self._clock.now()
@@ -296,7 +303,7 @@ class Runner:
                     RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
                 )
             try:
-                self._in_flight = lease, due, ticker
+                self._in_flight, self._cut = (lease, due, ticker), None
                 call = self._on_loop if self.job.is_async else self._in_thread
                 result = await call(lease, partial(self.job.body, run), claimed=claimed)
             finally:
@@ -306,6 +313,9 @@ class Runner:
                 lease.limit = inf
             if result is not None:
                 self._finished(lease, due, started, ticker, *result)
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    raise asyncio.CancelledError  # somebody ended our task, and the body swallowed it
                 return
             if due.tick is not None:
                 break
@@ -383,7 +393,7 @@ class Runner:
             finally:
                 lease.in_thread = False
                 if orphaned:
-                    self._drained(lease)
+                    self._drained(lease, died=True)
 
         if self._worker is None:
             self._worker = DaemonWorker(f"singletonjob-{self.job.name}")
@@ -399,7 +409,7 @@ class Runner:
             # Our task is being ended from outside. A body that has begun goes on, and says when it has ended.
             if turn.acquire(blocking=False):
                 lease.in_thread = False
-            orphaned, self._worker = True, None
+            orphaned = True
             raise
         except BaseException as error:
             return self._ended_by(error, lease, None)
@@ -411,7 +421,7 @@ class Runner:
             return None
         if inspect.isawaitable(answer):
             return await self._on_loop(lease, partial(_identity, answer), claimed=True)
-        return "ok", None
+        return ("timeout" if self._cut == "timeout" else "ok"), None
 
     def _ended_by(self, error: BaseException, lease: Lease, scope: asyncio.Timeout | None) -> Result:
         """What an exception out of the user's code means. An end of our own task, from outside, goes on its way."""

@@ -39,6 +39,9 @@ __all__ = ["Service"]
 STAMP_EVERY = 1.0
 """Seconds between two signs of life of the job loop."""
 
+RESTART_AFTER = 0.1
+"""Seconds until a job whose task was ended from outside gets a new one."""
+
 EVENTS_KEPT = 1000
 """Events that wait for a slow subscriber; the oldest go first."""
 
@@ -101,7 +104,6 @@ class Service:
         self._stop_requested = asyncio.Event()
         self._heartbeat_ended = asyncio.Event()
         self._silence_said = False
-        self.abandoned: list[str] = []
 
     # -- up --------------------------------------------------------------------------------------------------------
 
@@ -165,7 +167,12 @@ class Service:
         self._journal.failed(
             "runner-died", f"its task was ended from outside ({error!r}); starting it again", error, name
         )
-        asyncio.get_running_loop().call_soon(self._start_runner, name)
+        # Not at once: where the loop is being torn down, a new task would be left behind in it.
+        asyncio.get_running_loop().call_later(RESTART_AFTER, self._restart_runner, name)
+
+    def _restart_runner(self, name: str) -> None:
+        if self._stop_task is None:
+            self._start_runner(name)
 
     def _stamp(self) -> None:
         now = self._pulse.alive_at = self._clock.boot()
@@ -205,11 +212,19 @@ class Service:
     # -- down ------------------------------------------------------------------------------------------------------
 
     @property
+    def longest_drain(self) -> float:
+        """When a stop has ended or left behind each body, in seconds after its begin, and one to get away."""
+        return 1.0 + max((s.shutdown_grace + s.margin for s in self._settings.values()), default=0.0)
+
+    @property
     def longest_stop(self) -> float:
         """What a stop may take at most, in seconds, the store not answering."""
-        return 1.0 + max(
-            (s.shutdown_grace + s.margin + 2 * s.call_timeout for s in self._settings.values()), default=0.0
-        )
+        return self.longest_drain + 2 * self._call_timeout()
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Jobs whose run did not end in time; their leases are left to expire."""
+        return self._elector.abandoned
 
     def request_stop(self) -> None:
         """Begin to stop. Safe from any thread and from a signal handler, and while a body blocks the job loop."""
@@ -248,7 +263,6 @@ class Service:
             if self._settings:
                 self._stamp_timer.cancel()
                 self._heartbeat.join(self._call_timeout())
-            self.abandoned = self._elector.abandoned
             self._timers.close()
 
     async def _end_tasks(self) -> None:
@@ -307,6 +321,11 @@ class Service:
         """Whether this process holds a valid term of the job at this moment; false in a forked child."""
         lease = self._heartbeat.leases.get(name)
         return lease is not None and lease.valid() and self._pid == os.getpid()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the store has answered once, or no job asks it for anything."""
+        return self._heartbeat.store_seen or not self._settings
 
     def state(self, name: str) -> str:
         """How the job stands here, in one word of `Health`."""

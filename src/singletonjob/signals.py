@@ -31,27 +31,30 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
-    watchdog: threading.Timer | None = None
+    stopped = threading.Event()
+    signalled = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal watchdog
-        if watchdog is not None:
+        nonlocal signalled
+        if signalled:
             os._exit(128 + number)
-        watchdog = threading.Timer(service.longest_stop, _give_up)
-        watchdog.daemon = True
-        watchdog.start()
+        signalled = True
+        threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()
         service.request_stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        if watchdog is not None:
-            watchdog.cancel()
+        stopped.set()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _give_up() -> None:
-    logging.shutdown()
-    os._exit(1)
+def _watch(service: Service, stopped: threading.Event) -> None:
+    """End the process if its stop does not end. For a body that was left behind, no release is waited for either."""
+    if stopped.wait(service.longest_drain):
+        return
+    if service.abandoned or not stopped.wait(service.longest_stop - service.longest_drain):
+        logging.shutdown()
+        os._exit(1)

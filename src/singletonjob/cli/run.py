@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
+from .._errors import ConfigError
+from ..health import HealthServer
 from . import logs
 from .loading import load_app
-
-if TYPE_CHECKING:
-    import argparse
 
 __all__ = ["arguments"]
 
@@ -31,6 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--factory", action="store_true", help="APP is a function without arguments that makes the app")
     parser.add_argument("--store", metavar="URL", help="the store, over what the app or the environment says")
     parser.add_argument("--project", metavar="NAME", help="the project, over what the app or the environment says")
+    parser.add_argument(
+        "--health", metavar="HOST:PORT", type=_address, help="serve /livez, /readyz and /healthz, e.g. 0.0.0.0:8081"
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="log lines on stderr (text)")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="the lowest level shown (info)")
     parser.set_defaults(handler=run)
@@ -41,5 +43,18 @@ def run(options: argparse.Namespace) -> int:
     logs.set_up(options.log_format, options.log_level)
     app = load_app(options.app, app_dir=options.app_dir, factory=options.factory)
     app.configure(project=options.project, store=options.store)
+    if options.health is not None:
+        host, port = options.health
+        try:
+            HealthServer(app, host, port).start()
+        except OSError as error:
+            raise ConfigError(f"--health: cannot listen on {host}:{port}: {error.strerror or error}") from error
     app.run()
     return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT, for example 0.0.0.0:8081")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8081` asks for all addresses
