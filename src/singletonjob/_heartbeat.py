@@ -160,7 +160,8 @@ class Heartbeat:
                 self._carry_out()
                 wake_at = min(wake_at, step.wake_at)
                 if step.batch is not None:
-                    self._call = asyncio.create_task(self._exchange(step.batch, now))
+                    call = asyncio.ensure_future(self._store.exchange(step.batch))
+                    self._call = asyncio.create_task(self._take_answer(call, step.batch, now))
                     await asyncio.sleep(0)  # the request goes out before anybody writes a log
             else:
                 wake_at = min(wake_at, first_ask)
@@ -182,9 +183,8 @@ class Heartbeat:
         await self._wake.wait()
         timer.cancel()
 
-    async def _exchange(self, batch: Batch, sent: float) -> None:
-        """One bounded call. It is never waited for beyond its bound, not even to unwind its cancellation."""
-        call = asyncio.ensure_future(self._store.exchange(batch))
+    async def _take_answer(self, call: asyncio.Future[Reply], batch: Batch, sent: float) -> None:
+        """See one call through. It is never waited for beyond its bound, not even to unwind its cancellation."""
         reply: Reply | None = None
         error = f"no answer within {batch.bound:.3g} s"
         await asyncio.wait({call}, timeout=batch.bound)

@@ -196,6 +196,9 @@ class Journal:
                 self.say(
                     logging.WARNING, event, "the store does not tell its up-time: a restart that forgets goes unseen"
                 )
+            case "notices-failed":
+                if not self._quiet(event):
+                    self.say(logging.WARNING, event, f"release notices cannot be heard: {text}")
             case "no-expiry":
                 text = f"the lock key has no expiry; it is {text}'s until somebody deletes it"
                 self.say(logging.WARNING, event, text, job=job)
