@@ -238,6 +238,10 @@ class Capture(logging.Handler):
     def of(self, event: str) -> list[Any]:
         return [r for r in self.records if r.event == event]
 
+    def text(self, record: logging.LogRecord) -> str:
+        """The line with its traceback, as a handler writes it."""
+        return logging.Formatter().format(record)
+
     def __enter__(self) -> Capture:
         logger = logging.getLogger("singletonjob")
         self._level = logger.level

@@ -28,10 +28,12 @@ from ._errors import (
 )
 
 if TYPE_CHECKING:
-    from ._app import Health, JobStats, SingletonJobs
+    from ._app import SingletonJobs
     from ._lease import Run, Term
     from ._model import Elected, Event, Misfired, RunFinished, RunStarted, SteppedDown, StoreDown, StoreUp, TicksDropped
+    from .health import Health
     from .jobs.definition import CronJob, FixedRateJob, IntervalJob
+    from .stats import JobStats
 
 __all__ = [
     "ConfigError",
@@ -64,10 +66,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _app, _lease, _model
+    from . import _app, _lease, _model, health, stats
     from .jobs import definition
 
-    for home in (_app, definition, _lease, _model):
+    for home in (_app, definition, _lease, _model, health, stats):
         if name in home.__all__:
             return globals().setdefault(name, getattr(home, name))
     raise AttributeError(name)

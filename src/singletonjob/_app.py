@@ -9,64 +9,28 @@ import os
 import threading
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
-from ._lease import instant
 from ._service import Service
+from .health import Health
 from .jobs.options import APP_READERS, read, resolve_app
 from .jobs.registry import Registry
 from .signals import stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-    from datetime import datetime
     from types import TracebackType
     from typing import Self, Unpack
 
     from ._clock import Clock
     from ._model import Event
     from .jobs.options import AppOptionValues
+    from .stats import JobStats
     from .stores import LeaseStore
 
-__all__ = ["Health", "JobStats", "SingletonJobs"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStats:
-    """What became of one job in this process since its app started.
-
-    `runs` = `ok` + `failed` + `cancelled` + `timeout`. Ticks that did not run are in `dropped_overlap` (the previous
-    run was in flight) and `dropped_late`; slots that did not run when due are in `misfired`. `terms` counts
-    elections won; `last_ok` is when a run last ended well, aware, in UTC.
-    """
-
-    runs: int
-    ok: int
-    failed: int
-    cancelled: int
-    timeout: int
-    dropped_overlap: int
-    dropped_late: int
-    misfired: int
-    terms: int
-    last_ok: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """How the app stands, per job and in sum.
-
-    Each job is `following`, `leading`, `store_down`, `stuck` (the job loop gives no sign of life, or a run outlived
-    its timeout and grace) or `disabled`. `status` is the worst of them: `stuck`, `store_down`, else `ok`. `ready`: it
-    has started and has seen its store at least once (or no job needs one).
-    """
-
-    status: Literal["ok", "store_down", "stuck"]
-    ready: bool
-    jobs: Mapping[str, str]
+__all__ = ["SingletonJobs"]
 
 
 class SingletonJobs(Registry):
@@ -249,7 +213,7 @@ class SingletonJobs(Registry):
         service = self._service
         if service is None:
             return {}
-        return {name: _stats(runner.counts) for name, runner in service.runners.items()}
+        return {name: runner.counts.frozen() for name, runner in service.runners.items()}
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Have `callback(event)` called for each event from now on; returns what ends it.
@@ -268,10 +232,3 @@ class SingletonJobs(Registry):
     def _known(self, job: str) -> None:
         if job not in self._jobs:
             raise ConfigError(f"{job!r} is no job of this app; its jobs are: {', '.join(sorted(self._jobs)) or 'none'}")
-
-
-def _stats(counts: Any) -> JobStats:
-    values = {name: getattr(counts, name) for name in JobStats.__dataclass_fields__}
-    if values["last_ok"] is not None:
-        values["last_ok"] = instant(values["last_ok"])
-    return JobStats(**values)

@@ -21,6 +21,7 @@ from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
 from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
 from ._schedule import Wake
+from .stats import Counts
 from .stores.protocol import Claimed, ClaimSlot
 from .threads import DaemonWorker
 
@@ -40,22 +41,13 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .stores.protocol import JobState, NotClaimed
 
-__all__ = ["Counts", "Runner"]
+__all__ = ["Runner"]
 
 HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
 
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 """How a call of the user's code ended; None: it was not made, because the term did not allow it."""
-
-
-class Counts:
-    """What became of a job's runs in this process, since its app started."""
-
-    def __init__(self) -> None:
-        self.runs = self.ok = self.failed = self.cancelled = self.timeout = 0
-        self.dropped_overlap = self.dropped_late = self.misfired = self.terms = 0
-        self.last_ok: int | None = None
 
 
 class Runner:

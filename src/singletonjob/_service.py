@@ -198,7 +198,10 @@ class Service:
             try:
                 answer = ask()
                 on = bool(await answer if inspect.isawaitable(answer) else answer)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # ours; any other came out of the switch
                 on = last if last is not None else True
                 self._journal.switch_failed(name, error, kept=on)
             if on != last:

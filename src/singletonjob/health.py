@@ -1,7 +1,7 @@
-"""The probes of `singletonjob run --health`: a small HTTP server in a thread of its own.
+"""How an app stands, and the probes of `singletonjob run --health`: a small HTTP server in a thread of its own.
 
-It answers while a body blocks the job loop, since that is when one asks. It only reads, takes GET alone, and a slow or
-malicious client costs it one of a few places for two seconds.
+The server answers while a body blocks the job loop, since that is when one asks. It only reads, takes GET alone, and
+a slow or malicious client costs it one of a few places for two seconds.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import json
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ._app import SingletonJobs
 
-__all__ = ["HealthServer"]
+__all__ = ["Health", "HealthServer"]
 
 PATIENCE = 2.0
 """Seconds that a client has for its request, and again to take the answer."""
@@ -26,6 +29,20 @@ PLACES = 16
 
 LONGEST_REQUEST = 4096
 """Bytes of a request's head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the app stands, per job and in sum.
+
+    Each job is `following`, `leading`, `store_down`, `stuck` (the job loop gives no sign of life, or a run outlived
+    its timeout and grace) or `disabled`. `status` is the worst of them: `stuck`, `store_down`, else `ok`. `ready`: it
+    has started and has seen its store at least once (or no job needs one).
+    """
+
+    status: Literal["ok", "store_down", "stuck"]
+    ready: bool
+    jobs: Mapping[str, str]
 
 
 class HealthServer:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singletonjob import IntervalJob, SingletonJobs
+from singletonjob import IntervalJob, Run, SingletonJobs
 from singletonjob.stores.memory import MemoryStore
 from virtual_loop import Capture, Gate, Replica, VirtualClock, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from singletonjob.stores import LeaseStore
 
@@ -307,6 +308,30 @@ def test_p49_a_run_that_outlived_its_term_is_still_ended_by_the_stop_of_the_host
         ((how, at),) = job.ended
         assert how == "cancelled"
         assert at - stopped <= 20.01
+
+    run_virtually(main())
+
+
+def test_p49_the_end_of_a_run_that_outlived_its_term_is_known_to_this_replica_s_next_term() -> None:
+    async def main() -> None:
+        store = memory()
+        app = SingletonJobs("pricing", store=store, cancel_on_lost_leadership=False)
+        slots: list[datetime] = []
+
+        @app.cron("0 * * * * *", name="each-minute")
+        async def each_minute(run: Run) -> None:
+            slots.append(run.scheduled_at)
+            await asyncio.sleep(25)
+
+        with Capture() as logs:
+            async with running(app):
+                await asyncio.sleep(25)  # the first run began at 20 s
+                assert len(slots) == 1
+                store._records["pricing", "each-minute"].holder = "somebody-else"
+                await asyncio.sleep(70)
+                assert app.stats()["each-minute"].terms == 2
+        assert [(slot - slots[0]).total_seconds() for slot in slots] == [0, 60]
+        assert not logs.of("misfired")  # neither "interrupted" nor missed
 
     run_virtually(main())
 
