@@ -293,11 +293,12 @@ class Elector:
         if reply.void and self._voids > 1:
             self._unknown(flight, now, "the store runs calls later than they are good for")
             return
-        self._answered(now)
         if reply.void:
             return
-        if not flight.batch.requests:
-            self._read(reply, now)
+        if flight.batch.requests:
+            self._answered(now)
+        else:
+            self._read(reply, now)  # that it connects is not yet that it serves
         for seat, request, verdict in zip(flight.seats, flight.batch.requests, reply.verdicts, strict=False):
             self._judge(seat, request, verdict, flight.sent, now)
 

@@ -283,8 +283,8 @@ class Heartbeat:
         lease = self.leases.get(job)
         if lease is None:
             return Progress()
-        ended = lease.ended_at
-        return Progress(tick=lease.tick, done=lease.done, ended_ago=None if ended is None else max(0.0, now - ended))
+        ended_ago = None if lease.ended_at is None else max(0.0, now - lease.ended_at)
+        return Progress(tick=lease.tick, done=lease.done, ended_ago=ended_ago, settled=lease.settled)
 
     # -- looking after the job loop --------------------------------------------------------------------------------
 

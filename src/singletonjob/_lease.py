@@ -50,6 +50,7 @@ class Lease:
         self.warned_at: float | None = None  # of a run that takes long
         self.tick: int | None = None  # last grid point started
         self.done: int | None = None  # last slot whose run has ended
+        self.settled: int | None = None  # all slots up to here were run or reported
         self.ended_at: float | None = None  # end of the last run
 
     def valid(self) -> bool:

@@ -200,6 +200,7 @@ class Runner:
         finally:
             fence.close()
             self.lease = None
+            self._service.alive()
             if not lease.in_thread:
                 self._drained(lease, died=died)
             if self._service.listening:
@@ -228,6 +229,8 @@ class Runner:
             due = await self._next(lease, ticker)
             if due is not None and (due.slot is None or await self._claim(lease, due)):
                 await self._execute(lease, due, ticker)
+            # Only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen.
+            lease.settled = ticker.settled
 
     async def _next(self, lease: Lease, ticker: Ticker) -> Due | None:
         wake = ticker.wake(self._clock.now())

@@ -102,6 +102,11 @@ class Take(NamedTuple):
 class Ticker(Protocol):
     """One term of a job. Not shared; the runner asks it between runs only."""
 
+    @property
+    def settled(self) -> int | None:
+        """Every slot up to this instant was given out by `take`, to run or as missed; None where nothing is claimed."""
+        ...
+
     def wake(self, now: Now) -> Wake:
         """When something is due next; a moment that has passed means at once."""
         ...
@@ -158,6 +163,7 @@ class IntervalSchedule:
 
 class _IntervalTicker:
     __slots__ = ("_at", "_schedule")
+    settled = None
 
     def __init__(self, schedule: IntervalSchedule, at: float) -> None:
         self._schedule = schedule
@@ -214,6 +220,7 @@ class FixedRateSchedule:
 
 class _FixedRateTicker:
     __slots__ = ("_next", "_reached", "_schedule")
+    settled = None
 
     def __init__(self, schedule: FixedRateSchedule, now: Now, state: JobState) -> None:
         self._schedule = schedule
@@ -336,10 +343,14 @@ class _CronTicker:
         # Slots in here were dropped by a run in flight: at first by the last one of the term before.
         self._overlap = (0, 0)
         if slot is not None and not changed:
-            if state.done is None or state.done < slot:
+            if (state.done is None or state.done < slot) and (off is None or off < slot):
                 self._report.append(Missed(1, slot, slot, "interrupted"))
             elif state.ended_ago is not None:
                 self._overlap = (slot, now.wall - round(state.ended_ago * 1e6))
+
+    @property
+    def settled(self) -> int | None:
+        return self._decided
 
     def wake(self, now: Now) -> Wake:
         self._look(now)

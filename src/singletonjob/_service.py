@@ -174,8 +174,13 @@ class Service:
         if self._stop_task is None:
             self._start_runner(name)
 
+    def alive(self) -> None:
+        """The job loop turns. Said with the end of a term too: after `stuck` a job is not asked for before that."""
+        self._pulse.alive_at = self._clock.boot()
+
     def _stamp(self) -> None:
-        now = self._pulse.alive_at = self._clock.boot()
+        self.alive()
+        now = self._pulse.alive_at
         silent = now - self._pulse.beat_at
         if silent <= self._longest_silence():
             self._silence_said = False

@@ -7,7 +7,6 @@ a slow or malicious client costs it one of a few places for two seconds.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -85,6 +84,8 @@ class HealthServer:
                     head = await reader.readuntil(b"\r\n\r\n")
                 method, _, rest = head.decode("latin-1").partition(" ")
                 status, body = self._answer(method, rest.partition(" ")[0].partition("?")[0])
+                import json
+
                 content = json.dumps(body).encode() + b"\n"
                 lines = (
                     f"HTTP/1.1 {status}",

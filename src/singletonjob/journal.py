@@ -42,6 +42,7 @@ class Journal:
         self._said: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
         self._in_a_row: dict[str, int] = {}
+        self._outage_told = False
 
     def say(
         self,
@@ -120,7 +121,7 @@ class Journal:
         row = self._in_a_row.get(job, 0)
         self._in_a_row[job] = row + count
         held = self._held_back[job] = self._held_back.get(job, 0) + count
-        if row < DROPS_IN_A_ROW <= row + count:
+        if row < DROPS_IN_A_ROW <= row + count and not self._quiet(f"rows {job}"):
             text = f"{row + count} ticks in a row were dropped ({cause}); does a run hang?"
             self.say(logging.ERROR, "ticks-dropped", text, job=job, token=token, reason=cause)
         elif not self._quiet(f"drops {job}"):
@@ -182,15 +183,16 @@ class Journal:
                     token=token,
                 )
             case "heartbeat-error":
-                if number == 1 or not self._quiet(event):
-                    self._quiet(event)
+                if not self._quiet(event):
+                    self._outage_told = True
                     self.say(logging.ERROR, event, f"heartbeat error (attempt {number:.0f}): {text}")
             case "job-error":
                 if not self._quiet(f"{event} {job}"):
                     self.say(logging.ERROR, event, f"the store cannot serve this job: {text}", job=job)
             case "store-restarted":
                 self.say(logging.INFO, event, f"waiting {number:.1f} s because the store restarted")
-            case "store-up":
+            case "store-up" if self._outage_told:
+                self._outage_told = False
                 self.say(logging.INFO, event, f"the store answers again, after {number:.1f} s")
             case "no-uptime":
                 self.say(

@@ -260,6 +260,25 @@ def test_a_job_whose_slots_are_known_does_not_count_as_new(desk: Desk) -> None:
     assert desk.granted("a").state.off is None
 
 
+def test_what_one_leader_settled_the_next_does_not_owe(desk: Desk) -> None:
+    token = desk.granted("a").token
+    desk.later(5)
+    desk.renew("a", token, Progress(settled=WALL + 4 * SECOND))
+    desk.renew("a", token, Progress(settled=WALL + 2 * SECOND))
+    desk.release("a", progress=Progress(settled=WALL + 5 * SECOND))
+    assert desk.granted("b").state.off == WALL + 5 * SECOND
+
+
+def test_nothing_is_settled_by_a_wrong_clock_or_while_switched_off(desk: Desk) -> None:
+    token = desk.granted("a").token
+    desk.renew("a", token, Progress(settled=WALL + AHEAD + 1))
+    assert desk.record.off == WALL
+    desk.release("a", off=True)
+    desk.record.holder, desk.record.expires = "a", desk.clock + SECOND
+    desk.renew("a", token, Progress(settled=WALL + 1))
+    assert desk.record.off == -WALL
+
+
 def test_slots_while_switched_off_are_not_owed(desk: Desk) -> None:
     desk.granted("a")
     desk.later(1)

@@ -181,7 +181,7 @@ def test_p46_a_static_off_wins_and_the_live_hook_is_never_called() -> None:
                 asked.append(the_loop().time())
                 return True
 
-            async def execute(self) -> None:
+            async def execute(self, run: Run) -> None:
                 raise AssertionError
 
         app.add(Poll())
@@ -277,12 +277,16 @@ def test_p47_p49_without_cancel_on_lost_leadership_it_goes_on_and_only_the_stop_
         await asyncio.sleep(5)
         await cause(job, replica, gate)  # type: ignore[misc]
         if cause is host_stop:
-            assert job.ended == [("cancelled", pytest.approx(25))]
+            ((how, at),) = job.ended
+            assert how == "cancelled"
+            assert at == pytest.approx(25)
             return
         await asyncio.sleep(21)
         assert not job.ended
         await asyncio.sleep(80)
-        assert job.ended == [("finished", pytest.approx(100))]
+        ((how, at),) = job.ended
+        assert how == "finished"
+        assert at == pytest.approx(100)
         assert len(job.begun) == 1
         gate.hang = False
         await replica.stop()
@@ -401,7 +405,9 @@ def test_p52_a_run_of_hours_keeps_its_lease() -> None:
 
         async with running(make("a")) as a, running(make("b")) as b:
             await asyncio.sleep(2 * 3600 + 1)
-            assert runs == [("a", pytest.approx(7200, abs=0.1))]
+            ((who, ended),) = runs
+            assert who == "a"
+            assert ended == pytest.approx(7200, abs=0.1)
             assert a.app.stats()["stream"].terms == 1
             assert b.app.stats()["stream"].terms == 0
 

@@ -52,8 +52,10 @@ def conclude(name: str, lines: Sequence[str], *, good: bool, record: bool) -> No
         [
             f"## {name}",
             "",
-            f"{datetime.now(UTC).date()}, {_commit()}, Python {platform.python_version()}, {os.cpu_count()} cores:"
-            f" {'as promised' if good else 'NOT as promised'}.",
+            (
+                f"{datetime.now(UTC).date()}, {_commit()}, Python {platform.python_version()}, {os.cpu_count()} cores:"
+                f" {'as promised' if good else 'NOT as promised'}."
+            ),
             "",
             *(f"- {line}" for line in lines),
             "",
@@ -62,9 +64,10 @@ def conclude(name: str, lines: Sequence[str], *, good: bool, record: bool) -> No
     sys.stdout.write(section)
     if record:
         FILE.parent.mkdir(exist_ok=True)
-        text = FILE.read_text() if FILE.exists() else TOP
-        others = re.sub(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
-        FILE.write_text(f"{others.rstrip()}\n\n{section}")
+        before = FILE.read_text() if FILE.exists() else ""
+        kept = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", before, re.DOTALL | re.MULTILINE)
+        sections = {title: f"## {title}\n{text.rstrip()}\n" for title, text in kept} | {name: section}
+        FILE.write_text("\n".join([TOP, *(sections[title] for title in sorted(sections))]))
     sys.exit(0 if good else 1)
 
 

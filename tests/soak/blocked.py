@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -57,9 +56,11 @@ def blocked() -> tuple[bool, list[str]]:
     return (
         not pairs and len(tokens) == 1 and {run.worker for run in runs} == {leader.name} and named == {"tick"},
         [
-            f"two processes, an async body that blocks its loop for 15 s (`time.sleep`, then a pure Python loop),"
-            f" {SECONDS:g} s: {len(runs)} runs, {len(pairs)} overlaps, {len(tokens)} term, {len(warned)} warnings,"
-            f" which name {', '.join(sorted(named)) or 'no job'}"
+            (
+                f"two processes, an async body that blocks its loop for 15 s (`time.sleep`, then a pure Python loop),"
+                f" {SECONDS:g} s: {len(runs)} runs, {len(pairs)} overlaps, {len(tokens)} term, {len(warned)} warnings,"
+                f" which name {', '.join(sorted(named)) or 'no job'}"
+            )
         ],
     )
 
@@ -78,9 +79,11 @@ def stalled() -> tuple[bool, list[str]]:
     return (
         1.5 < stuck < 4 and 3 < led < 3 + 10.1 + 0.5 and count == 1 and holder == other.name,
         [
-            f"`stall_limit=3s`, a body that blocks its loop for 25 s: health says stuck after {stuck:.1f} s, another"
-            f" process runs the job after {led:.1f} s (at most 3 s + `lock_expiry`); when the loop turns again its"
-            f" health is ok, it has run {count} time and follows"
+            (
+                f"`stall_limit=3s`, a body that blocks its loop for 25 s: health says stuck after {stuck:.1f} s,"
+                f" another process runs the job after {led:.1f} s (at most 3 s + `lock_expiry`); when the loop turns again its"
+                f" health is ok, it has run {count} time and follows"
+            )
         ],
     )
 
@@ -95,4 +98,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,7 +6,6 @@ At most the run that it was frozen in overlaps the new leader's.
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -47,8 +46,10 @@ def main() -> None:
     conclude(
         "frozen",
         [
-            f"three processes, one SQLite file, 100 ms job; the leader gets SIGSTOP, and SIGCONT after"
-            f" {FROZEN_FOR:g} s; {TIMES} times",
+            (
+                f"three processes, one SQLite file, 100 ms job; the leader gets SIGSTOP, and SIGCONT after"
+                f" {FROZEN_FOR:g} s; {TIMES} times"
+            ),
             "from SIGSTOP to the next run elsewhere: "
             + ", ".join(f"{gap:.2f} s" for gap in gaps)
             + " (the case: between 7 s and 10 s + one period)",
@@ -62,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -54,16 +53,22 @@ def main() -> None:
     conclude(
         "handover",
         [
-            "three `singletonjob run` processes, one SQLite file, one 100 ms job; the signal comes at a random moment,"
-            " and a new process replaces the one that left",
+            (
+                "three `singletonjob run` processes, one SQLite file, one 100 ms job; the signal comes at a random"
+                " moment, and a new process replaces the one that left"
+            ),
             f"SIGTERM, from the release to the next holder: {spread(graceful)}; {in_time[0]} of {TIMES} within 100 ms",
             f"SIGKILL, from the signal to the next holder: {spread(crash)}; {in_time[1]} of {TIMES} within 250 ms",
-            f"from SIGTERM to the next run elsewhere: {spread([run for _, run in results[signal.SIGTERM]])};"
-            f" from SIGKILL: {spread([run for _, run in results[signal.SIGKILL]])}",
+            (
+                f"from SIGTERM to the next run elsewhere: {spread([run for _, run in results[signal.SIGTERM]])};"
+                f" from SIGKILL: {spread([run for _, run in results[signal.SIGKILL]])}"
+            ),
             f"{count} runs, {len(pairs)} overlaps; exit codes after SIGTERM: {sorted(codes)}",
-            "measured: the next holder's moment is the row's `since`, written by its transaction; the release came"
-            " after the last look (each ms, read-only connection) that still found the old holder; runs are stamped by"
-            " their bodies on the boot clock",
+            (
+                "measured: the next holder's moment is the row's `since`, written by its transaction; the release came"
+                " after the last look (each ms, read-only connection) that still found the old holder; runs are stamped"
+                " by their bodies on the boot clock"
+            ),
         ],
         good=in_time == [TIMES, TIMES] and not pairs and codes == {0},
         record=options.record,
@@ -71,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,10 +36,12 @@ def locked() -> tuple[bool, list[str]]:
     return (
         last < deadline and deadline - last < 0.5 and first - unlocked < 14 and not pairs,
         [
-            f"three processes, 100 ms job, another program holds a write transaction for {LOCKED_FOR:g} s: the leader's"
-            f" last run started {deadline - last:.3f} s before its deadline ({last - began:.1f} s into the lock), the"
-            f" next one {first - unlocked:.1f} s after the lock (at most 1.2 * `max_backoff_delay` + `call_timeout` ="
-            f" 14 s); {len(pairs)} overlaps, {errors} line(s) of heartbeat errors"
+            (
+                f"three processes, 100 ms job, another program holds a write transaction for {LOCKED_FOR:g} s: the"
+                f" leader's last run started {deadline - last:.3f} s before its deadline ({last - began:.1f} s into the"
+                f" lock), the next one {first - unlocked:.1f} s after the lock (at most 1.2 * `max_backoff_delay` +"
+                f" `call_timeout` = 14 s); {len(pairs)} overlaps, {errors} line(s) of heartbeat errors"
+            )
         ],
     )
 
@@ -62,8 +63,10 @@ def crowd(processes: int, seconds: float) -> tuple[bool, list[str]]:
     return (
         not pairs and alive == processes and len(runs) > 5 * seconds,
         [
-            f"{processes} processes, 100 ms job, {seconds:g} s: {len(runs)} runs (of {10 * seconds:.0f} ticks),"
-            f" {len(pairs)} overlaps, {len(tokens)} term(s), {complaints} lines at WARNING or above"
+            (
+                f"{processes} processes, 100 ms job, {seconds:g} s: {len(runs)} runs (of {10 * seconds:.0f} ticks),"
+                f" {len(pairs)} overlaps, {len(tokens)} term(s), {complaints} lines at WARNING or above"
+            )
         ],
     )
 
@@ -81,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -597,7 +597,11 @@ def test_the_return_of_the_store_is_told_with_the_length_of_the_outage() -> None
     driver.poll(1.0)
     driver.fail(3.0)
     driver.poll(3.0)
-    driver.reading(driver.wake_at)
+    back = driver.wake_at
+    driver.reading(back)
+    assert "store-up" not in driver.notes()  # that it connects is not yet that it serves
+    driver.one(back)
+    driver.receive(back, Refused(holder="n-2", expires_in=5.0))
     up = [note for note in driver.of(Note) if note.event == "store-up"]
     assert [note.number for note in up] == [pytest.approx(8.0)]
 

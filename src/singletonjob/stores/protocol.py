@@ -38,13 +38,15 @@ __all__ = [
 class Progress(NamedTuple):
     """What the holder of a lease knows of its job's runs; it rides along with a renewal or a release.
 
-    `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), both as instants;
+    `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), `settled` the
+    instant up to which every slot was run or reported, so that the next leader owes nothing for it;
     `ended_ago` is the time since the last run ended, so that the replicas' wall clocks do not matter. None: not known.
     """
 
     tick: int | None = None
     done: int | None = None
     ended_ago: float | None = None
+    settled: int | None = None
 
 
 class Acquire(NamedTuple):

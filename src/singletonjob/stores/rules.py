@@ -144,6 +144,8 @@ def _progress(record: Record, progress: Progress, wall: int) -> None:
             record.slot, record.slot_token = progress.tick, record.token
     if progress.done is not None and (record.done is None or progress.done > record.done):
         record.done = progress.done
+    if progress.settled is not None and record.off is not None and 0 <= record.off < progress.settled <= wall + AHEAD:
+        record.off = progress.settled
     if progress.ended_ago is not None:
         ended = wall - _micros(progress.ended_ago)
         if record.ended is None or ended > record.ended:
