@@ -122,7 +122,8 @@ class Journal:
         self._in_a_row[job] = row + count
         held = self._held_back[job] = self._held_back.get(job, 0) + count
         if row < DROPS_IN_A_ROW <= row + count and not self._quiet(f"rows {job}"):
-            text = f"{row + count} ticks in a row were dropped ({cause}); does a run hang?"
+            guess = "; does a run hang?" if cause == "overlap" else ""
+            text = f"{row + count} ticks in a row were dropped ({cause}){guess}"
             self.say(logging.ERROR, "ticks-dropped", text, job=job, token=token, reason=cause)
         elif not self._quiet(f"drops {job}"):
             text = f"dropped {held} tick{'' if held == 1 else 's'} ({cause})"
@@ -153,17 +154,18 @@ class Journal:
     # -- DEBUG -----------------------------------------------------------------------------------------------------
 
     def run_started(self, job: str, token: int, lateness: float) -> None:
-        self.say(
-            logging.DEBUG, "run-started", f"run started {lateness * 1e3:.3f} ms after its time", job=job, token=token
-        )
+        if logger.isEnabledFor(logging.DEBUG):  # asked first: no text is made for a tick that nobody reads of
+            text = f"run started {lateness * 1e3:.3f} ms after its time"
+            self.say(logging.DEBUG, "run-started", text, job=job, token=token)
 
     def run_ended(self, job: str, token: int, outcome: str, seconds: float) -> None:
-        self.say(
-            logging.DEBUG, "run-ended", f"run ended ({outcome}) after {seconds * 1e3:.3f} ms", job=job, token=token
-        )
+        if logger.isEnabledFor(logging.DEBUG):
+            text = f"run ended ({outcome}) after {seconds * 1e3:.3f} ms"
+            self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
 
     def beat(self, requests: int, seconds: float) -> None:
-        self.say(logging.DEBUG, "beat", f"{requests} requests answered in {seconds * 1e3:.3f} ms")
+        if logger.isEnabledFor(logging.DEBUG):
+            self.say(logging.DEBUG, "beat", f"{requests} requests answered in {seconds * 1e3:.3f} ms")
 
     # -- what the elector notes ------------------------------------------------------------------------------------
 
@@ -175,13 +177,8 @@ class Journal:
             case "release-failed":
                 self.say(logging.ERROR, event, "release failed; the lease is left to expire", job=job, token=token)
             case "run-did-not-stop":
-                self.say(
-                    logging.ERROR,
-                    event,
-                    "run did not stop within its grace; the lease is left to expire",
-                    job=job,
-                    token=token,
-                )
+                text = "run did not stop within its grace; the lease is left to expire"
+                self.say(logging.ERROR, event, text, job=job, token=token)
             case "heartbeat-error":
                 if not self._quiet(event):
                     self._outage_told = True
@@ -195,9 +192,8 @@ class Journal:
                 self._outage_told = False
                 self.say(logging.INFO, event, f"the store answers again, after {number:.1f} s")
             case "no-uptime":
-                self.say(
-                    logging.WARNING, event, "the store does not tell its up-time: a restart that forgets goes unseen"
-                )
+                text = "the store does not tell its up-time: a restart that forgets goes unseen"
+                self.say(logging.WARNING, event, text)
             case "notices-failed":
                 if not self._quiet(event):
                     self.say(logging.WARNING, event, f"release notices cannot be heard: {text}")
