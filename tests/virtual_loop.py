@@ -6,9 +6,10 @@ import asyncio
 import logging
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from singletonjob._model import Now
+from singletonjob.stores.memory import MemoryStore
 from singletonjob.threads import DaemonWorker
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from singletonjob._heartbeat import Heartbeat
     from singletonjob._service import Service
     from singletonjob.stores import LeaseStore
-    from singletonjob.stores.protocol import Batch, Reply
+    from singletonjob.stores.protocol import Batch, JobView, Reply
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class PacedWorker(DaemonWorker):
 
     __slots__ = ()
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]  # looser
         loop, lock = the_loop(), threading.Lock()
         ended = left = False
 
@@ -140,6 +141,18 @@ def the_loop() -> VirtualLoop:
     return loop
 
 
+def memory() -> MemoryStore:
+    """An empty store on the loop's time."""
+    return MemoryStore(VirtualClock(the_loop()))
+
+
+def holder(store: MemoryStore, job: str, project: str = "pricing") -> str | None:
+    """Whose lease it is, as the store has it; None: the key is free."""
+    record = store._records[project, job]
+    live = record.expires is not None and record.expires > store._clock.boot() * 1e6
+    return record.holder if live else None
+
+
 class Gate:
     """A store in front of another, that a test can cut, slow down or make fail."""
 
@@ -170,6 +183,9 @@ class Gate:
         async for jobs in self.store.notices(project):
             if not self.deaf:
                 yield jobs
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        return await self.store.peek(project)
 
     async def close(self) -> None:
         self.closed = True
@@ -242,7 +258,7 @@ class Capture(logging.Handler):
         """The line with its traceback, as a handler writes it."""
         return logging.Formatter().format(record)
 
-    def __enter__(self) -> Capture:
+    def __enter__(self) -> Self:
         logger = logging.getLogger("singletonjob")
         self._level = logger.level
         logger.setLevel(logging.DEBUG)

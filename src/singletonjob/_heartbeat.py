@@ -166,7 +166,7 @@ class Heartbeat:
             else:
                 wake_at = min(wake_at, first_ask)
             self._tell_notes()
-            if not self._wake.is_set():
+            if not (self._wake.is_set() or elector.finished):
                 await self._sleep(min(wake_at, self._next_long_run(now)) - clock.boot())
         self._carry_out()
         self._tell_notes()

@@ -41,10 +41,9 @@ def own_app(**options: object) -> SingletonJobs:
 @pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "error",
-    [ValueError, TimeoutError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration],
+    "error", [ValueError, TimeoutError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration]
 )
-def test_whatever_a_body_raises_is_a_failed_run_with_its_traceback_and_the_term_and_the_schedule_go_on(
+def test_c26_whatever_a_body_raises_is_a_failed_run_with_its_traceback_and_the_term_and_the_schedule_go_on(
     error: type[BaseException], kind: Kind
 ) -> None:
     async def main() -> None:
@@ -59,7 +58,7 @@ def test_whatever_a_body_raises_is_a_failed_run_with_its_traceback_and_the_term_
         async def async_body(run: Run) -> None:
             body(run)
 
-        app.interval(1, name="job")(async_body if kind == "async" else body)  # type: ignore[arg-type]
+        app.interval(1, name="job")(async_body if kind == "async" else body)
         with Capture() as logs:
             async with running(app):
                 await asyncio.sleep(19.5)
@@ -292,7 +291,7 @@ class Keeper:
         self.running = 0
         self.begun: list[tuple[float, int]] = []
         self.ended: list[float] = []
-        self.app.interval(1, name="job")(self.on_loop if kind == "async" else self.in_thread)  # type: ignore[arg-type]
+        self.app.interval(1, name="job")(self.on_loop if kind == "async" else self.in_thread)
         self.replica = Replica(self.app).start()
 
     async def on_loop(self, run: Run) -> None:
@@ -439,7 +438,7 @@ class RealApp:
     def __init__(self, body: Callable[[Run], object]) -> None:
         self.store = MemoryStore()
         self.app = SingletonJobs("pricing", store=self.store, **SCALED)
-        self.app.interval("1h", name="job")(body)  # type: ignore[arg-type]
+        self.app.interval("1h", name="job")(body)
 
     @property
     def holder(self) -> str | None:
@@ -497,6 +496,9 @@ def test_c35_when_the_loop_is_torn_down_the_run_is_cancelled_and_the_lease_relea
     assert ended.is_set()
     eventually(lambda: real.holder is None, 0.25)  # a heartbeat takes 0.3 s: it is told, not found out
     never_again(real)
+    service = real.app._service
+    assert service is not None
+    assert all(task.done() for task in service._tasks.values()), "no new task is left behind in a closed loop"
     assert not [r for r in caplog.records if r.name == "asyncio"]
 
 

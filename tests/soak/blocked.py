@@ -81,8 +81,8 @@ def stalled() -> tuple[bool, list[str]]:
         [
             (
                 f"`stall_limit=3s`, a body that blocks its loop for 25 s: health says stuck after {stuck:.1f} s,"
-                f" another process runs the job after {led:.1f} s (at most 3 s + `lock_expiry`); when the loop turns again its"
-                f" health is ok, it has run {count} time and follows"
+                f" another process runs the job after {led:.1f} s (at most 3 s + `lock_expiry`); when the loop turns"
+                f" again its health is ok, it has run {count} time and follows"
             )
         ],
     )

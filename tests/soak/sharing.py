@@ -60,12 +60,14 @@ def crowd(processes: int, seconds: float) -> tuple[bool, list[str]]:
         pairs = overlaps(fleet.runs())
         alive = sum(replica.process.poll() is None for replica in fleet.replicas.values())
         complaints = sum(len(replica.complaints()) for replica in fleet.replicas.values())
+        drops = sum(len(replica.log("ticks-dropped")) for replica in fleet.replicas.values())
     return (
         not pairs and alive == processes and len(runs) > 5 * seconds,
         [
             (
                 f"{processes} processes, 100 ms job, {seconds:g} s: {len(runs)} runs (of {10 * seconds:.0f} ticks),"
-                f" {len(pairs)} overlaps, {len(tokens)} term(s), {complaints} lines at WARNING or above"
+                f" {len(pairs)} overlaps, {len(tokens)} term(s), {drops} lines about dropped ticks, {complaints} others"
+                f" at WARNING or above"
             )
         ],
     )

@@ -1,0 +1,262 @@
+"""A term's lease and the handles on it: what they say while the term lives, and for ever after it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from singletonjob import LeadershipLost
+from singletonjob._clock import SystemClock
+from singletonjob._lease import Fence, Lease, Run, StopSignal, Term, instant
+from singletonjob._model import Now
+from singletonjob._timer import Timers
+from virtual_loop import VirtualClock, run_virtually, the_loop
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def boot(self) -> float:
+        return self.at
+
+    def wall(self) -> int:
+        return int(self.at * 1e6)
+
+    def now(self) -> Now:
+        return Now(self.wall(), self.boot())
+
+
+def make_lease(clock: object, deadline: float, token: int = 7) -> Lease:
+    return Lease(
+        clock,  # type: ignore[arg-type]
+        project="pricing",
+        job="tick",
+        node="pod-1",
+        token=token,
+        deadline=deadline,
+        sent=deadline - 9.0,
+    )
+
+
+def make_run(
+    lease: Lease, *, signal: StopSignal | None = None, tick: int | None = None, previous: int | None = None
+) -> Run:
+    return Run(
+        lease,
+        signal or StopSignal(None),
+        scheduled=1_795_000_000_500_000,
+        started=1_795_000_000_600_000,
+        tick=tick,
+        previous=previous,
+    )
+
+
+# -- handles -------------------------------------------------------------------------------------------------------
+
+
+def test_a_term_tells_job_token_node_and_the_seconds_of_usable_lease() -> None:
+    clock = HandClock()
+    term = Term(make_lease(clock, 109.0))
+    assert (term.job, term.token, term.node_id) == ("tick", 7, "pod-1")
+    assert term.remaining == 9.0
+    clock.at = 108.5
+    assert term.remaining == 0.5
+    clock.at = 109.5
+    assert term.remaining == 0.0
+
+
+def test_a_run_tells_its_times_as_aware_utc_datetimes() -> None:
+    run = make_run(make_lease(HandClock(), 109.0), tick=42, previous=1_794_999_999_000_001)
+    assert run.project == "pricing"
+    assert run.scheduled_at == datetime.fromtimestamp(1_795_000_000.5, UTC)
+    assert run.started_at - run.scheduled_at == timedelta(milliseconds=100)
+    assert run.scheduled_at.tzinfo is UTC
+    assert run.tick == 42
+    assert run.previous_end == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1_794_999_999, microseconds=1)
+    assert make_run(make_lease(HandClock(), 109.0)).previous_end is None
+
+
+def test_an_instant_keeps_every_microsecond() -> None:
+    assert instant(1_795_000_000_123_457).microsecond == 123_457
+    assert instant(0) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def test_a_renewal_is_seen_by_handles_that_were_given_out_before_it() -> None:
+    clock = HandClock()
+    lease = make_lease(clock, 109.0)
+    run = make_run(lease)
+    clock.at = 108.0
+    lease.deadline = 117.0
+    clock.at = 112.0
+    assert run.remaining == 5.0
+    assert not run.stopping
+    run.check()
+
+
+def test_at_the_deadline_itself_the_term_is_over() -> None:
+    clock = HandClock()
+    run = make_run(make_lease(clock, 109.0))
+    clock.at = 109.0
+    assert run.stopping
+    assert run.remaining == 0.0
+    with pytest.raises(LeadershipLost, match="tick: the term with token 7 is over"):
+        run.check()
+
+
+def test_a_handle_of_an_ended_term_stays_ended_whatever_a_late_renewal_writes() -> None:
+    clock = HandClock()
+    lease = make_lease(clock, 109.0)
+    run, term = make_run(lease), Term(lease)
+    lease.over = True
+    lease.deadline = 200.0
+    assert run.stopping
+    assert run.remaining == term.remaining == 0.0
+    assert not lease.valid()
+    with pytest.raises(LeadershipLost):
+        run.check()
+
+
+def test_a_stop_is_told_but_the_term_still_holds() -> None:
+    lease = make_lease(HandClock(), 109.0)
+    signal = StopSignal(None)
+    run = make_run(lease, signal=signal)
+    assert not run.stopping
+    signal.give()
+    assert run.stopping
+    run.check()
+    assert run.remaining == 9.0
+
+
+def test_a_draining_term_tells_all_its_runs_to_end() -> None:
+    lease = make_lease(HandClock(), 109.0)
+    run = make_run(lease)
+    lease.stopping = True
+    assert run.stopping
+    run.check()
+
+
+# -- wait ----------------------------------------------------------------------------------------------------------
+
+
+def real_run(seconds: float, signal: StopSignal) -> Run:
+    clock = SystemClock()
+    return make_run(make_lease(clock, clock.boot() + seconds), signal=signal)
+
+
+def test_wait_sleeps_its_time_and_says_that_nobody_asks_to_stop() -> None:
+    run = real_run(30, StopSignal(threading.Event()))
+    begun = time.monotonic()
+    assert run.wait(0.15) is False
+    assert time.monotonic() - begun >= 0.149
+
+
+def test_wait_returns_at_once_when_the_run_is_told_to_end() -> None:
+    signal = StopSignal(threading.Event())
+    run = real_run(30, signal)
+    threading.Timer(0.05, signal.give).start()
+    begun = time.monotonic()
+    assert run.wait(20) is True
+    assert time.monotonic() - begun < 5
+    assert run.wait(20) is True
+
+
+def test_wait_returns_when_the_deadline_passes_although_nobody_says_so() -> None:
+    run = real_run(0.1, StopSignal(threading.Event()))
+    begun = time.monotonic()
+    assert run.wait(20) is True
+    assert 0.09 <= time.monotonic() - begun < 5
+
+
+def test_wait_outlasts_the_deadline_if_the_lease_is_renewed_meanwhile() -> None:
+    clock = SystemClock()
+    lease = make_lease(clock, clock.boot() + 0.1)
+    run = make_run(lease, signal=StopSignal(threading.Event()))
+
+    def renew() -> None:
+        lease.deadline = clock.boot() + 30
+
+    threading.Timer(0.03, renew).start()
+    assert run.wait(0.3) is False
+
+
+def test_wait_works_without_an_event_too() -> None:
+    assert real_run(30, StopSignal(None)).wait(0.02) is False
+
+
+def test_wait_of_no_time_only_looks() -> None:
+    assert real_run(30, StopSignal(threading.Event())).wait(0) is False
+    assert real_run(0, StopSignal(threading.Event())).wait(0) is True
+
+
+# -- the fence -----------------------------------------------------------------------------------------------------
+
+
+def test_the_fence_closes_at_the_deadline_that_holds_then_and_only_once() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
+        lease = make_lease(clock, clock.boot() + 9)
+        closed: list[float] = []
+        Fence(timers, lease, lambda: closed.append(the_loop().time()))
+        await asyncio.sleep(3)
+        lease.deadline += 3
+        await asyncio.sleep(3)
+        lease.deadline += 3
+        await asyncio.sleep(60)
+        assert closed == [pytest.approx(15, abs=0.001)]
+        timers.close()
+
+    run_virtually(main())
+
+
+def test_a_deadline_that_is_taken_back_closes_the_fence_when_it_looks_next() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
+        lease = make_lease(clock, clock.boot() + 9)
+        closed: list[float] = []
+        Fence(timers, lease, lambda: closed.append(the_loop().time()))
+        await asyncio.sleep(3)
+        lease.deadline = 0.0  # the heartbeat ended the term; its message comes by another way, at once
+        await asyncio.sleep(7)
+        assert closed == [pytest.approx(9, abs=0.001)]
+        timers.close()
+
+    run_virtually(main())
+
+
+def test_an_opened_fence_says_nothing_any_more() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
+        closed: list[float] = []
+        fence = Fence(timers, make_lease(clock, clock.boot() + 9), lambda: closed.append(the_loop().time()))
+        await asyncio.sleep(8)
+        fence.close()
+        await asyncio.sleep(60)
+        assert closed == []
+        timers.close()
+
+    run_virtually(main())
+
+
+def test_after_a_suspend_the_fence_closes_within_half_a_margin() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
+        closed: list[float] = []
+        Fence(timers, make_lease(clock, clock.boot() + 9), lambda: closed.append(the_loop().time()))
+        await asyncio.sleep(2)
+        clock.slept += 600
+        await asyncio.sleep(0.51)
+        assert len(closed) == 1
+        timers.close()
+
+    run_virtually(main())
