@@ -34,7 +34,7 @@ SOURCE = str(Path(singletonjob.__file__).parents[1])
 
 PRELUDE = """
 import asyncio, os, pathlib, sys, time
-from singletonjob._model import *
+from singletonjob.stores.protocol import *
 from singletonjob.stores.sqlite import SqliteStore
 path = pathlib.Path(sys.argv[1])
 def batch(node, *requests, bound=5.0):
