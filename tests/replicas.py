@@ -152,6 +152,7 @@ class Fleet:
     def __init__(self, directory: Path, **options: object) -> None:
         self.replicas: dict[str, Replica] = {}
         self.database = directory / "leases.db"
+        self.store = f"sqlite:///{self.database}"
         self._directory = directory
         self._options = options
         self._connection: sqlite3.Connection | None = None
@@ -168,10 +169,10 @@ class Fleet:
         if self._connection is not None:
             self._connection.close()
 
-    def start(self, app: str = TICK, *, script: bool = False, **options: object) -> Replica:
+    def start(self, app: str = TICK, *, script: bool = False, store: str | None = None, **options: object) -> Replica:
         """Start one more on the text of an app: by `singletonjob run`, or as a script that runs its app itself.
 
-        `options` are the app's, over the fleet's.
+        `options` are the app's, over the fleet's; `store` is another way to the fleet's store.
         """
         name = f"r{len(self.replicas) + 1}"
         (self._directory / f"{name}.py").write_text(PRELUDE + app)
@@ -180,7 +181,7 @@ class Fleet:
             process = subprocess.Popen(
                 [sys.executable, *command],
                 cwd=self._directory,
-                env=self._environment(name, {**self._options, **options}),
+                env=self._environment(name, store or self.store, {**self._options, **options}),
                 stdout=log,
                 stderr=log,
             )
@@ -195,13 +196,13 @@ class Fleet:
         time.sleep(0.5)  # they hear notices now; nothing tells so from outside
         return followers
 
-    def _environment(self, name: str, options: Mapping[str, object]) -> dict[str, str]:
+    def _environment(self, name: str, store: str, options: Mapping[str, object]) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("SINGLETONJOB_")}
         return {
             **inherited,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "POD_NAME": name,
-            "SINGLETONJOB_STORE": f"sqlite:///{self.database}",
+            "SINGLETONJOB_STORE": store,
             "OPTIONS": json.dumps(options),
         }
 
@@ -276,19 +277,26 @@ class HandOver:
     """How a lease went from one process to the next one.
 
     The row was looked at each millisecond. `held` is the beginning of the last look that found the old holder in it, so
-    the release came after it. `taken` is the moment that the next holder's transaction wrote into the row.
+    the release came after it. `expires` is the end of the lease that this look found. `taken` is the moment
+    that the next holder's transaction wrote into the row.
     """
 
     old: str
     new: str
     signalled: float
     held: float
+    expires: float
     taken: float
 
     @property
     def since_release(self) -> float:
         """Seconds for which nobody led, rounded up."""
         return self.taken - self.held
+
+    @property
+    def since_expiry(self) -> float:
+        """Seconds from the end of the old lease to the next one."""
+        return self.taken - self.expires
 
     @property
     def since_signal(self) -> float:
@@ -299,15 +307,19 @@ def hand_over(fleet: Fleet, number: int, *, job: str = "tick", limit: float = 15
     """Send a signal to the job's leader, and watch its lease until another one has it."""
     leader = fleet.leader(job)
     before = fleet.lease(job)
+    assert before.expires is not None
+    expires = before.expires
     held = signalled = leader.signal(number)
     while True:
         looked = boot()
         row = fleet.lease(job)
         assert (row.holder is None) == (row.expires is None), "a lease without an end"
         if row.holder is not None and row.token != before.token:
-            return HandOver(old=leader.name, new=row.holder, signalled=signalled, held=held, taken=row.since)
-        if row.holder is not None:
-            held = looked
+            return HandOver(
+                old=leader.name, new=row.holder, signalled=signalled, held=held, expires=expires, taken=row.since
+            )
+        if row.expires is not None:
+            held, expires = looked, row.expires
         assert looked < signalled + limit, f"nobody took over within {limit} s"
         time.sleep(0.001)
 

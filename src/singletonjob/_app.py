@@ -15,8 +15,9 @@ from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
 from ._service import Service
 from .health import Health
-from .jobs.options import APP_READERS, read, resolve_app
+from .jobs.options import APP_READERS, read
 from .jobs.registry import Registry
+from .jobs.sources import resolve_sources
 from .signals import stop_signals
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ._clock import Clock
     from ._model import Event
     from .jobs.options import AppOptionValues
+    from .jobs.sources import Resolved
     from .stats import JobStats
     from .stores import LeaseStore
 
@@ -36,9 +38,10 @@ __all__ = ["SingletonJobs"]
 class SingletonJobs(Registry):
     """Periodic jobs of one project, each of which runs on exactly one replica.
 
-    `project` and `store` are required, here or as SINGLETONJOB_PROJECT and SINGLETONJOB_STORE: replicas that share
-    them take turns. `store` is a URL or a `LeaseStore`. The other options hold for all jobs that do not set them
-    themselves; see `AppOptionValues`. Raises `ConfigError` for a bad value.
+    `project` and `store` are required, here, as SINGLETONJOB_PROJECT and SINGLETONJOB_STORE, or in the file that
+    SINGLETONJOB_CONFIG names (`singletonjob.toml`): replicas that share them take turns. `store` is a URL or a
+    `LeaseStore`. The other options hold for all jobs that do not set them themselves; see `AppOptionValues`. Raises
+    `ConfigError` for a bad value.
     """
 
     def __init__(
@@ -65,6 +68,13 @@ class SingletonJobs(Registry):
             raise ConfigError("configure: the app has started; call it before")
         given = {"project": project, "store": store}
         self._code |= read({name: value for name, value in given.items() if value is not None}, APP_READERS)
+
+    def resolved(self) -> Resolved:
+        """What holds if the app starts now, and where each value was written: in code, environment, file or nowhere.
+
+        Raises `ConfigError` for a bad value in the environment or in the file.
+        """
+        return resolve_sources(self._code, self._jobs.values(), os.environ)
 
     # -- ways to run -----------------------------------------------------------------------------------------------
 
@@ -161,10 +171,10 @@ class SingletonJobs(Registry):
     def _make(self, start_heartbeat: Callable[[Heartbeat], object] = Heartbeat.start) -> Service:
         if self._service is not None:
             raise SingletonJobError("the app runs already; one app object runs once at a time")
-        options = resolve_app(self._code, os.environ)
+        found = self.resolved()
         service = Service(
-            options,
-            list(self._jobs.values()),
+            found.options(),
+            list(found.jobs),
             callbacks=self._callbacks,
             clock=self._clock,
             start_heartbeat=start_heartbeat,

@@ -253,8 +253,7 @@ class Runner:
         try:
             verdict = await self._answer
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
+            if _being_ended():
                 raise
             self._heartbeat.post(lambda _now: self._elector.withdraw(self.job.name))
             self._misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
@@ -280,6 +279,11 @@ class Runner:
         name, claimed = self.job.name, due.slot is not None
         while lease.valid() and (claimed or not lease.stopping):
             started = self._clock.now()
+            if not self.job.is_async and self._overdue(lease):
+                if due.tick is not None:
+                    break
+                await self._pause(Wake(boot=started.boot + HELD_BACK))
+                continue
             lateness = (started.wall - due.scheduled) / 1e6
             signal = self._signal = StopSignal(None if self.job.is_async else threading.Event())
             if self._reason is not None:
@@ -308,13 +312,11 @@ class Runner:
                 lease.limit = inf
             if result is not None:
                 self._finished(lease, due, started, ticker, *result)
-                current = asyncio.current_task()
-                if current is not None and current.cancelling():
-                    raise asyncio.CancelledError  # somebody ended our task, and the body swallowed it
+                if _being_ended():
+                    raise asyncio.CancelledError  # the body swallowed it
                 return
             if due.tick is not None:
                 break
-            await self._pause(Wake(boot=started.boot + HELD_BACK))
         if due.slot is not None:
             self._misfired(lease, 1, due.slot, due.slot, "stopped")
         elif due.tick is not None:
@@ -348,6 +350,10 @@ class Runner:
             self._service.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
         self._account(lease, ticker.ended(due, now), "overlap")
 
+    def _overdue(self, lease: Lease) -> bool:
+        """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
+        return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
+
     async def _on_loop(self, lease: Lease, call: Callable[[], object], *, claimed: bool) -> Result:
         """Call the user's code inside the fence; the check is the last thing before it."""
         scope = asyncio.timeout(None)
@@ -372,7 +378,6 @@ class Runner:
 
     async def _in_thread(self, lease: Lease, call: Callable[[], object], *, claimed: bool) -> Result:
         """Call a sync body in its thread; what it returns is awaited on the loop if it can be."""
-        freshness = self.options.heartbeat_interval + self.options.call_timeout
         context = contextvars.copy_context()
         orphaned = False
         turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
@@ -381,8 +386,7 @@ class Runner:
             if not turn.acquire(blocking=False):
                 return False, None
             try:
-                overdue = self._clock.boot() - lease.sent > freshness
-                if not lease.valid() or overdue or (lease.stopping and not claimed):
+                if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
                     return False, None
                 return True, context.run(call)
             finally:
@@ -398,10 +402,9 @@ class Runner:
         try:
             called, answer = await self._worker.run(call_in_thread)
         except asyncio.CancelledError as error:
-            current = asyncio.current_task()
-            if current is None or not current.cancelling():
+            if not _being_ended():
                 return "failed", error
-            # Our task is being ended from outside. A body that has begun goes on, and says when it has ended.
+            # A body that has begun goes on, and says when it has ended.
             if turn.acquire(blocking=False):
                 lease.in_thread = False
             orphaned = True
@@ -420,10 +423,7 @@ class Runner:
 
     def _ended_by(self, error: BaseException, lease: Lease, scope: asyncio.Timeout | None) -> Result:
         """What an exception out of the user's code means. An end of our own task, from outside, goes on its way."""
-        current = asyncio.current_task()
-        if isinstance(error, GeneratorExit):
-            raise error
-        if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and _being_ended()):
             raise error
         if isinstance(error, TimeoutError) and scope is not None and scope.expired():
             return ("timeout" if self._cut == "timeout" else "cancelled"), None
@@ -516,6 +516,12 @@ class Runner:
         )
         if self._service.listening:
             self._service.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
+
+
+def _being_ended() -> bool:
+    """Whether somebody from outside wants this task to end."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 def _identity(answer: Awaitable[object]) -> Awaitable[object]:

@@ -63,6 +63,7 @@ class Service:
         self.node = node_id(options.node_id)
         self._project = options.project
         self._stall_limit = options.stall_limit
+        self._notes = options.notes
         self._callbacks = callbacks
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._pid = os.getpid()
@@ -137,6 +138,9 @@ class Service:
 
     def _announce(self) -> None:
         journal = self._journal
+        for note in self._notes:
+            level = logging.WARNING if note.event == "unknown-job" else logging.INFO
+            journal.say(level, note.event, note.text, job=note.job)
         for name, (job, settings) in self._all.items():
             if settings.enabled is False:
                 journal.disabled(name)

@@ -354,7 +354,11 @@ JOBS = st.sampled_from(["x", "y"])
 NUMBERS = st.integers(1, 5)
 OFFSETS = st.one_of(st.none(), st.integers(-5, 5).map(lambda seconds: WALL + seconds * SECOND))
 PROGRESS = st.builds(
-    Progress, tick=OFFSETS, done=OFFSETS, ended_ago=st.one_of(st.none(), st.sampled_from([0.0, 0.25, 5.0]))
+    Progress,
+    tick=OFFSETS,
+    done=OFFSETS,
+    ended_ago=st.one_of(st.none(), st.sampled_from([0.0, 0.25, 5.0])),
+    settled=OFFSETS,
 )
 REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(Acquire, job=JOBS, number=NUMBERS, lock_expiry=st.sampled_from([1.0, 10.0]), above=st.just(0)),

@@ -17,7 +17,7 @@ def job_options(**given: object) -> JobOptions:
 
 
 def test_p04_only_project_and_store_are_needed_all_else_has_defaults() -> None:
-    app = resolve_app(read(NAMED, APP_READERS), {})
+    app = resolve_app(read(NAMED, APP_READERS))
     assert (app.project, app.store, app.node_id) == ("pricing", "sqlite", None)
     assert (app.stall_limit, app.amnesia_guard) == (60.0, True)
     job = app.of_job("price-tick", {})
@@ -34,14 +34,11 @@ def test_p03_a_blank_project_or_store_is_refused_where_it_is_written(name: str, 
         read({name: blank}, APP_READERS)
 
 
-@pytest.mark.parametrize("environ", [{}, {"SINGLETONJOB_PROJECT": "\t", "SINGLETONJOB_STORE": " "}])
 @pytest.mark.parametrize("name", ["project", "store"])
-def test_p03_a_missing_project_or_store_is_one_error_that_tells_every_way_to_set_it(
-    name: str, environ: dict[str, str]
-) -> None:
+def test_p03_a_missing_project_or_store_is_one_error_that_tells_every_way_to_set_it(name: str) -> None:
     code = read({k: v for k, v in NAMED.items() if k != name} | {name: None}, APP_READERS)
     with pytest.raises(ConfigError) as caught:
-        resolve_app(code, environ)
+        resolve_app(code)
     text = str(caught.value)
     for way in (
         f"{name}: missing",
@@ -52,19 +49,6 @@ def test_p03_a_missing_project_or_store_is_one_error_that_tells_every_way_to_set
     ):
         assert way in text
     assert "\n" not in text
-
-
-def test_project_and_store_come_from_the_environment_and_code_beats_it() -> None:
-    environ = {"SINGLETONJOB_PROJECT": "from-env", "SINGLETONJOB_STORE": "memory", "SINGLETONJOB_OTHER": "?"}
-    app = resolve_app({}, environ)
-    assert (app.project, app.store) == ("from-env", "memory")
-    app = resolve_app(read({"project": "from-code"}, APP_READERS), environ)
-    assert (app.project, app.store) == ("from-code", "memory")
-
-
-def test_a_bad_name_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(ConfigError, match=r"^SINGLETONJOB_PROJECT: 'a:b' cannot be a name"):
-        resolve_app({}, {"SINGLETONJOB_PROJECT": "a:b", "SINGLETONJOB_STORE": "memory"})
 
 
 @pytest.mark.parametrize("name", ["a:b", "a b", "-a", ".a", "_a", "a\n", "é", "a" * 101, "{a}", "a/b", "١", 3, True])
@@ -196,7 +180,7 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest() -> None:
 
 def test_p13_a_value_of_the_job_beats_the_app_s_and_the_rest_is_inherited() -> None:
     code = read({**NAMED, "lock_expiry": "20s", "timeout": "5m", "stall_limit": 10}, APP_READERS)
-    app = resolve_app(code, {})
+    app = resolve_app(code)
     job = app.of_job("a", read({"timeout": None, "heartbeat_interval": 2}, JOB_READERS))
     assert (job.lock_expiry, job.timeout, job.heartbeat_interval) == (20, None, 2)
     assert app.of_job("b", {}).timeout == 300
@@ -205,11 +189,11 @@ def test_p13_a_value_of_the_job_beats_the_app_s_and_the_rest_is_inherited() -> N
 
 def test_p15_the_app_s_own_options_are_checked_even_if_no_job_uses_them() -> None:
     with pytest.raises(ConfigError, match=r"^lock_expiry: 4 s is too short"):
-        resolve_app(read({**NAMED, "lock_expiry": 4}, APP_READERS), {})
+        resolve_app(read({**NAMED, "lock_expiry": 4}, APP_READERS))
 
 
 def test_p15_a_rule_broken_for_one_job_names_it() -> None:
-    app = resolve_app(read(NAMED, APP_READERS), {})
+    app = resolve_app(read(NAMED, APP_READERS))
     with pytest.raises(ConfigError, match=r"^\[Job: price-tick\] lock_expiry: 4 s is too short"):
         app.of_job("price-tick", {"lock_expiry": 4.0})
 

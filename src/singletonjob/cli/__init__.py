@@ -39,9 +39,30 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     demo.arguments(parser)
 
 
+def _status(parser: argparse.ArgumentParser) -> None:
+    from . import status
+
+    status.arguments(parser)
+
+
+def _next(parser: argparse.ArgumentParser) -> None:
+    from . import upcoming
+
+    upcoming.arguments(parser)
+
+
+def _check(parser: argparse.ArgumentParser) -> None:
+    from . import check
+
+    check.arguments(parser)
+
+
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("run an app's jobs until SIGTERM or Ctrl-C", _run),
     "demo": ("watch real processes hand a job over, stopped and killed", _demo),
+    "status": ("show who leads which job, from the store alone", _status),
+    "next": ("show when jobs, or a cron expression, run next", _next),
+    "check": ("show what holds for an app and why, and test its store", _check),
 }
 """Name -> one line for the overview, and what adds the command's arguments; it sets `handler` as a default."""
 

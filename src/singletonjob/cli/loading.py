@@ -10,14 +10,27 @@ from typing import TYPE_CHECKING
 from singletonjob._errors import ConfigError
 
 if TYPE_CHECKING:
+    import argparse
     from types import TracebackType
 
     from singletonjob import SingletonJobs
 
-__all__ = ["load_app"]
+__all__ = ["app_arguments", "load_app", "store_arguments"]
 
 OWN_DIRECTORY = str(Path(__file__).parents[1])
 IMPORTLIB_DIRECTORY = str(Path(importlib.__file__).parent)
+
+
+def app_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says how an app is found."""
+    parser.add_argument("--app-dir", metavar="DIR", default=".", help="where to import from (the working directory)")
+    parser.add_argument("--factory", action="store_true", help="APP is a function without arguments that makes the app")
+
+
+def store_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says where the leases are."""
+    parser.add_argument("--store", metavar="URL", help="the store, over what app, environment and file say")
+    parser.add_argument("--project", metavar="NAME", help="the project, over what app, environment and file say")
 
 
 def load_app(target: str, *, app_dir: str = ".", factory: bool = False) -> SingletonJobs:

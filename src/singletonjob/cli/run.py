@@ -7,7 +7,7 @@ import argparse
 from .._errors import ConfigError
 from ..health import HealthServer
 from . import logs
-from .loading import load_app
+from .loading import app_arguments, load_app, store_arguments
 
 __all__ = ["arguments"]
 
@@ -26,10 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `run` takes."""
     parser.epilog = EXAMPLE
     parser.add_argument("app", metavar="MODULE:APP", help="where the SingletonJobs object is, for example jobs:app")
-    parser.add_argument("--app-dir", metavar="DIR", default=".", help="where to import from (the working directory)")
-    parser.add_argument("--factory", action="store_true", help="APP is a function without arguments that makes the app")
-    parser.add_argument("--store", metavar="URL", help="the store, over what the app or the environment says")
-    parser.add_argument("--project", metavar="NAME", help="the project, over what the app or the environment says")
+    app_arguments(parser)
+    store_arguments(parser)
     parser.add_argument(
         "--health", metavar="HOST:PORT", type=_address, help="serve /livez, /readyz and /healthz, e.g. 0.0.0.0:8081"
     )

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .._errors import ConfigError, ScheduleError
-from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
 from .body import bind_run, identity, is_async
-from .duration import Duration, duration, positive
-from .options import JOB_READERS, JobOptionValues, read, read_name, read_optional, takes
+from .options import JOB_READERS, JobOptionValues, read, read_name, takes
+from .timing import EXAMPLES, TIMING_READERS, WHEN, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from .._lease import Run, Term
     from .._model import Reason
     from .._schedule import Schedule
-    from .options import Reader
+    from .duration import Duration
+    from .timing import Shape
 
 __all__ = ["CronJob", "FixedRateJob", "IntervalJob", "Job", "JobDefinition", "define", "define_class_form"]
 
-Shape: TypeAlias = Literal["interval", "fixed_rate", "cron"]
 MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
 Every: TypeAlias = "Duration | Callable[[], Duration]"
 """The interval of an interval job; a function without parameters is asked again after each run."""
@@ -62,9 +61,9 @@ class JobDefinition:
     """One registered job, checked.
 
     `body` takes the `Run` whatever the user's function takes. `is_async` says that its call belongs on the loop;
-    else it belongs in a thread, and the result is awaited if it can be. `overrides` are the job's own options, as
-    `options.read` returns them. The hooks are None where the user wrote none; what they return may be awaitable.
-    `place` says where it was written, for messages.
+    else it belongs in a thread, and the result is awaited if it can be. `overrides` are the job's own options and
+    `timing` what its schedule was made of, both as `options.read` returns them. The hooks are None where the user
+    wrote none; what they return may be awaitable. `place` says where it was written, for messages.
     """
 
     name: str
@@ -74,6 +73,7 @@ class JobDefinition:
     body: Callable[[Run], object]
     is_async: bool
     overrides: Mapping[str, object]
+    timing: Mapping[str, object]
     is_enabled: Callable[[], bool | Awaitable[bool]] | None = None
     on_elected: Callable[[Term], object] | None = None
     on_stepped_down: Callable[[Reason], object] | None = None
@@ -111,9 +111,12 @@ class Job(ABC):
             # The class itself is among them: `dataclass(slots=True)` makes it a second time, without keywords.
             merged.update(vars(base).get("__job_keywords__", {}))
         merged.update(
-            (name, value) for name, value in given.items() if (name, value) != (_SCHEDULES[cls.__job_shape__], None)
+            (name, value) for name, value in given.items() if (name, value) != (WHEN[cls.__job_shape__], None)
         )
-        _read_keywords(cls.__job_shape__, merged, f"[Job: {merged.get('name', _default_name(cls.__name__))}] ")
+        prefix = f"[Job: {merged.get('name', _default_name(cls.__name__))}] "
+        timing, _ = _read_keywords(cls.__job_shape__, merged, prefix)
+        if WHEN[cls.__job_shape__] in timing:
+            make_schedule(cls.__job_shape__, timing, prefix=prefix)
         cls.__job_keywords__ = merged
 
 
@@ -179,18 +182,19 @@ def define(
         read_name(name, f"name: the default for {module}.{qualname} (write name='my-job' to choose another)")
     name = read_name(name, f"name of {module}.{qualname}")
     prefix = f"[Job: {name}] "
-    schedule, options = _read_keywords(shape, keywords, prefix)
-    if schedule is None:
-        missing = _SCHEDULES[shape]
-        raise ScheduleError(f"{prefix}{missing}: missing; write {missing}={_EXAMPLES[shape]}")
+    timing, options = _read_keywords(shape, keywords, prefix)
+    missing = WHEN[shape]
+    if missing not in timing:
+        raise ScheduleError(f"{prefix}{missing}: missing; write {missing}={EXAMPLES[shape]}")
     return JobDefinition(
         name=name,
         place=f"{module}.{qualname} ({_caller()})",
         shape=shape,
-        schedule=schedule,
+        schedule=make_schedule(shape, timing, prefix=prefix),
         body=bind_run(body, prefix=prefix),
         is_async=is_async(body),
         overrides=options,
+        timing=timing,
         **hooks,
     )
 
@@ -213,74 +217,13 @@ def define_class_form(job: object) -> JobDefinition:
     return define(cls.__job_shape__, job.execute, cls.__job_keywords__, origin=cls, **hooks)
 
 
-_SCHEDULES: Mapping[Shape, str] = {"interval": "every", "fixed_rate": "every", "cron": "expression"}
-_EXAMPLES: Mapping[Shape, str] = {"interval": "'1m'", "fixed_rate": "'500ms'", "cron": "'0 3 * * *'"}
-
-
 def _read_keywords(
     shape: Shape, keywords: Mapping[str, object], prefix: str
-) -> tuple[Schedule | None, dict[str, object]]:
-    """The schedule, None if the keywords hold none, and the job's own options."""
-    values = read(keywords, {"name": read_name, **_READERS[shape], **JOB_READERS}, prefix=prefix)
-    options = {name: value for name, value in values.items() if name in JOB_READERS}
-    if _SCHEDULES[shape] not in values:
-        return None, options
-    if shape == "interval":
-        return IntervalSchedule(values["every"]), options
-    if shape == "fixed_rate":
-        return FixedRateSchedule(values["every"], values.get("offset", 0.0)), options
-    from .._cron import Cron
-
-    more = {name: values[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in values}
-    try:
-        return CronSchedule(Cron(values["expression"], values.get("tz", "UTC")), **more), options
-    except ScheduleError as error:
-        raise ScheduleError(f"{prefix}{error}") from error
-
-
-def _read_interval(value: object, what: str) -> Callable[[], float]:
-    if not callable(value):
-        seconds = positive(value, what, ScheduleError)
-        return lambda: seconds
-    if not takes(value, 0) or is_async(value):
-        raise ScheduleError(f"{what}: {value!r} cannot be asked; write a sync function without parameters")
-    return lambda: positive(value(), what, ScheduleError)
-
-
-def _read_period(value: object, what: str) -> float:
-    seconds = positive(value, what, ScheduleError)
-    if seconds < 0.001:
-        raise ScheduleError(f"{what}: {seconds:g} s is below the finest grid; write at least '1ms'")
-    return seconds
-
-
-def _read_expression(value: object, what: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ScheduleError(f"{what}: {value!r} is no cron expression; write {_EXAMPLES['cron']}, say")
-    return value
-
-
-def _unread(value: object, _what: str) -> object:
-    return value  # the schedule's own constructor says what is wrong with it
-
-
-def _read_limit(value: object, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{what}: {value!r} is no number of slots; write an integer from 1 up")
-    return value
-
-
-_READERS: Mapping[Shape, Mapping[str, Reader]] = {
-    "interval": {"every": _read_interval},
-    "fixed_rate": {"every": _read_period, "offset": duration},
-    "cron": {
-        "expression": _read_expression,
-        "tz": _unread,
-        "misfire": _unread,
-        "catch_up_limit": _read_limit,
-        "late_limit": read_optional,
-    },
-}
+) -> tuple[dict[str, object], dict[str, object]]:
+    """What the schedule is made of, and the job's own options; each checked on its own."""
+    values = read(keywords, {"name": read_name, **TIMING_READERS[shape], **JOB_READERS}, prefix=prefix)
+    timing = {name: value for name, value in values.items() if name in TIMING_READERS[shape]}
+    return timing, {name: value for name, value in values.items() if name in JOB_READERS}
 
 
 def _default_name(qualname: str) -> str:

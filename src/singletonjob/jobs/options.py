@@ -2,7 +2,7 @@
 
 A value is read where it is given (`read`), so that a bad one fails there; the layers are put together and the rules
 between options are checked when the app starts (`resolve`, `resolve_app`). A layer is a mapping of option names to
-values as `read` returns them; the strongest comes first.
+values as `read` returns them; the strongest comes first. `sources` reads those that are not written in code.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..stores import LeaseStore
     from .duration import Duration
+    from .sources import Note
 
     Reader: TypeAlias = Callable[[object, str], Any]
 
@@ -103,7 +104,10 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions:
-    """What holds for one app, checked. `layers` holds what it sets for its jobs, strongest first."""
+    """What holds for one app, checked.
+
+    `layers` holds what it sets for its jobs, strongest first; `notes` is to be told when it starts.
+    """
 
     project: str
     store: str | LeaseStore
@@ -111,6 +115,7 @@ class AppOptions:
     stall_limit: float = 60.0
     amnesia_guard: bool = True
     layers: tuple[Mapping[str, object], ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def of_job(self, name: str, own: Mapping[str, object]) -> JobOptions:
         """The options of a job that sets `own` itself. Raises `ConfigError` naming the job."""
@@ -264,30 +269,25 @@ def resolve(*layers: Mapping[str, object], prefix: str = "") -> JobOptions:
     return options
 
 
-def resolve_app(code: Mapping[str, object], environ: Mapping[str, str]) -> AppOptions:
-    """The options of an app that starts, from those given in code and from the environment, weaker.
+def resolve_app(values: Mapping[str, object], *, notes: tuple[Note, ...] = ()) -> AppOptions:
+    """The options of an app that starts, from the values that hold for it and what is to be told at its start.
 
     Raises `ConfigError` where project or store is missing, and for job options that do not go together even if no
     job uses them.
     """
-    found = {name: environ[_VARIABLES[name]] for name in _VARIABLES if environ.get(_VARIABLES[name], "").strip()}
-    values = {name: APP_READERS[name](value, _VARIABLES[name]) for name, value in found.items()}
-    values.update((name, value) for name, value in code.items() if name not in JOB_READERS and value is not None)
-    for name in _VARIABLES:
-        if name not in values:
+    own: dict[str, Any] = {name: value for name, value in values.items() if name not in JOB_READERS}
+    for name in ("project", "store"):
+        if own.get(name) is None:
             raise _missing(name)
-    resolve(code)
-    return AppOptions(**values, layers=(code,))
-
-
-_VARIABLES = {"project": "SINGLETONJOB_PROJECT", "store": "SINGLETONJOB_STORE"}
+    resolve(values)
+    return AppOptions(**own, layers=(values,), notes=notes)
 
 
 def _missing(name: str) -> ConfigError:
     value = {"project": "my-project", "store": "sqlite"}[name]
     code = {"project": 'SingletonJobs("my-project")', "store": 'SingletonJobs(..., store="sqlite")'}[name]
     return ConfigError(
-        f"{name}: missing or blank; write {code} in code, {_VARIABLES[name]}={value} in the environment,"
+        f"{name}: missing or blank; write {code} in code, SINGLETONJOB_{name.upper()}={value} in the environment,"
         f' --{name} {value} on the command line, or {name} = "{value}" in the file singletonjob.toml'
     )
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from .._lease import Run
-    from .definition import CronKeywords, Every, FixedRateKeywords, Job, JobDefinition, JobKeywords, Shape
+    from .definition import CronKeywords, Every, FixedRateKeywords, Job, JobDefinition, JobKeywords
     from .duration import Duration
+    from .timing import Shape
 
     class RunByKeyword(Protocol):
         """A body that takes the `Run` by keyword only."""

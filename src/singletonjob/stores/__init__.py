@@ -18,6 +18,9 @@ def from_url(url: str) -> LeaseStore:
 
     `memory` is one store per process, for tests. `sqlite` is a file in the user's runtime directory,
     `sqlite:///relative/path` or `sqlite:////absolute/path` a file of your choice, for the processes of one machine.
+    `redis://user:password@host:6379/0` is a Redis or Valkey server, for any number of machines; `rediss://` is the
+    same with TLS, `unix:///path/to/socket?db=0` a Unix socket, `valkey://` and `valkeys://` are other names for the
+    first two.
 
     Raises `ConfigError` for an unknown scheme or a malformed URL.
     """
@@ -30,7 +33,19 @@ def from_url(url: str) -> LeaseStore:
         from .sqlite import SqliteStore, path_from_url
 
         return SqliteStore(path_from_url(url))
+    if scheme in {"redis", "rediss", "unix", "valkey", "valkeys"}:
+        from .redis import RedisStore, address_from_url
+
+        return RedisStore(address_from_url(url))
+    if scheme in {"redis+sentinel", "redis+cluster", "valkey+sentinel", "valkey+cluster"}:
+        raise ConfigError(f"store: {scheme}:// is not supported by this version; write redis://host:6379/0")
     raise ConfigError(
-        f"store: {scheme or url!r} is not a store that this version knows;"
-        " write sqlite, sqlite:///path/to/file.db or memory"
+        f"store: {_name(url)} is not a store that this version knows;"
+        " write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"
     )
+
+
+def _name(url: str) -> str:
+    """What can be said of a URL that cannot be read: whatever follows the scheme may hold a password."""
+    scheme, colon, _ = url.strip().partition(":")
+    return repr(f"{scheme}:..." if colon else scheme)

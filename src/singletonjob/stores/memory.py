@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
 from .protocol import Released, Reply
-from .rules import Record, apply
+from .rules import Record, apply, view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from .._clock import Clock
-    from .protocol import Batch, Verdict
+    from .protocol import Batch, JobView, Verdict
 
 __all__ = ["MemoryStore", "shared"]
 
@@ -74,6 +74,13 @@ class MemoryStore:
         finally:
             with self._lock:
                 self._listeners.discard(listener)
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        """See `LeaseStore.peek`."""
+        with self._lock:
+            clock = int(self._clock.boot() * 1e6)
+            views = [view(job, record, clock) for (owner, job), record in self._records.items() if owner == project]
+        return tuple(sorted(one for one in views if one is not None))
 
     async def close(self) -> None:
         """See `LeaseStore.close`."""

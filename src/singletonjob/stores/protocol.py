@@ -6,7 +6,7 @@ Units as in `_model`: durations in seconds, wall-clock instants in microseconds 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,8 +17,11 @@ __all__ = [
     "ClaimSlot",
     "Claimed",
     "Failed",
+    "Finding",
     "Granted",
+    "Inspectable",
     "JobState",
+    "JobView",
     "LeaseStore",
     "NotClaimed",
     "Progress",
@@ -189,6 +192,23 @@ class Reply(NamedTuple):
     up_for: float | None = None
 
 
+class JobView(NamedTuple):
+    """How a job stands in the store, for people to look at.
+
+    `holder` leads with `token` since `since` (microseconds) and for `expires_in` more seconds; all four None where
+    nobody leads, `token` and `since` also where another implementation does, `expires_in` where the lease does not
+    end. `ended` is the last known end of a run, in microseconds. `paused`: not yet, nothing pauses a job.
+    """
+
+    job: str
+    holder: str | None = None
+    token: int | None = None
+    since: int | None = None
+    expires_in: float | None = None
+    ended: int | None = None
+    paused: None = None
+
+
 # -- the interface ----------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +236,29 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        """Each job of the project that was ever led, by name. Changes nothing, and needs no reading before it.
+
+        Takes a few seconds at most. A store that cannot be looked at is a `StoreUnavailable`.
+        """
+        ...
+
     async def close(self) -> None:
         """Let go of connections, files and threads. Waits for no peer."""
+        ...
+
+
+class Finding(NamedTuple):
+    """Something that somebody who sets up a store should know; `error`: it will not do."""
+
+    level: Literal["ok", "warning", "error"]
+    text: str
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A store that can tell more about itself than whether it answers."""
+
+    async def inspect(self, project: str) -> tuple[Finding, ...]:
+        """How fit the store is for this project: rights, settings, version. Leaves nothing behind."""
         ...

@@ -26,6 +26,7 @@ from .protocol import (
     ClaimSlot,
     Granted,
     JobState,
+    JobView,
     NotClaimed,
     Refused,
     Release,
@@ -37,7 +38,7 @@ from .protocol import (
 if TYPE_CHECKING:
     from .protocol import Progress, Request, Verdict
 
-__all__ = ["AHEAD", "Record", "apply", "changes"]
+__all__ = ["AHEAD", "Record", "apply", "changes", "view"]
 
 AHEAD = 600_000_000
 """A slot further ahead of the store's wall clock than this (10 minutes, in microseconds) came from a wrong clock."""
@@ -81,6 +82,16 @@ def apply(record: Record, request: Request, *, node: str, clock: int, wall: int)
             return _release(record, request, node, wall)
         case ClaimSlot():
             return _claim(record, request, node, wall)
+
+
+def view(job: str, record: Record, clock: int) -> JobView | None:
+    """The record as people look at it; None for one that nobody ever led."""
+    if not record.token:
+        return None
+    if record.holder is None or (record.expires is not None and record.expires <= clock):
+        return JobView(job=job, ended=record.ended)
+    left = None if record.expires is None else (record.expires - clock) / 1e6
+    return JobView(job, record.holder, record.token, record.since, left, record.ended)
 
 
 def changes(verdict: Verdict) -> bool:

@@ -20,6 +20,7 @@ from .protocol import Acquire, Refused, Release, Renew, Reply
 from .rules import Record, apply, changes
 from .sqlite_file import boot_id, open_file, path_from_url, translated
 from .sqlite_holder import HolderFile, forget_dead, is_dead
+from .sqlite_peek import look
 from .sqlite_watch import Watch
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from .._clock import Clock
     from .._model import Now
-    from .protocol import Batch, Request, Verdict
+    from .protocol import Batch, JobView, Request, Verdict
     from .sqlite_file import OpenFile
 
 __all__ = ["SqliteStore", "path_from_url"]
@@ -118,6 +119,14 @@ class SqliteStore:
         finally:
             self._watches.discard(watch)
             watch.stop()
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        """See `LeaseStore.peek`. A file that is not there is a `StoreUnavailable`: looking makes none."""
+        worker = DaemonWorker("singletonjob-sqlite-peek")
+        try:
+            return await worker.run(look, self._path, project, self._clock)
+        finally:
+            worker.stop()
 
     async def close(self) -> None:
         """See `LeaseStore.close`. The holder's lock lasts with the process if a lease may not have been given back."""

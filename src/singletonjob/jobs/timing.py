@@ -1,0 +1,89 @@
+"""When a job runs, as it is written down: the values of each shape, read one by one and made into a schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from .._errors import ConfigError, ScheduleError
+from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from .body import is_async
+from .duration import duration, positive
+from .options import read_optional, takes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .._schedule import Schedule
+    from .options import Reader
+
+__all__ = ["EXAMPLES", "TIMING_READERS", "WHEN", "Shape", "make_schedule"]
+
+Shape: TypeAlias = Literal["interval", "fixed_rate", "cron"]
+
+WHEN: Mapping[Shape, str] = {"interval": "every", "fixed_rate": "every", "cron": "expression"}
+"""The one value that each job needs, and that is written in code only."""
+
+EXAMPLES: Mapping[Shape, str] = {"interval": "'1m'", "fixed_rate": "'500ms'", "cron": "'0 3 * * *'"}
+
+
+def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Schedule:
+    """The schedule of a job, from values that the readers below returned.
+
+    Raises `ScheduleError`, its text beginning with `prefix`, for what cannot be used.
+    """
+    if shape == "interval":
+        return IntervalSchedule(timing["every"])
+    if shape == "fixed_rate":
+        return FixedRateSchedule(timing["every"], timing.get("offset", 0.0))
+    from .._cron import Cron
+
+    more = {name: timing[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in timing}
+    try:
+        return CronSchedule(Cron(timing["expression"], timing.get("tz", "UTC")), **more)
+    except ScheduleError as error:
+        raise ScheduleError(f"{prefix}{error}") from error
+
+
+def _read_interval(value: object, what: str) -> Callable[[], float]:
+    if not callable(value):
+        seconds = positive(value, what, ScheduleError)
+        return lambda: seconds
+    if not takes(value, 0) or is_async(value):
+        raise ScheduleError(f"{what}: {value!r} cannot be asked; write a sync function without parameters")
+    return lambda: positive(value(), what, ScheduleError)
+
+
+def _read_period(value: object, what: str) -> float:
+    seconds = positive(value, what, ScheduleError)
+    if seconds < 0.001:
+        raise ScheduleError(f"{what}: {seconds:g} s is below the finest grid; write at least '1ms'")
+    return seconds
+
+
+def _read_expression(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ScheduleError(f"{what}: {value!r} is no cron expression; write {EXAMPLES['cron']}, say")
+    return value
+
+
+def _unread(value: object, _what: str) -> object:
+    return value  # the schedule's own constructor says what is wrong with it
+
+
+def _read_limit(value: object, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{what}: {value!r} is no number of slots; write an integer from 1 up")
+    return value
+
+
+TIMING_READERS: Mapping[Shape, Mapping[str, Reader]] = {
+    "interval": {"every": _read_interval},
+    "fixed_rate": {"every": _read_period, "offset": duration},
+    "cron": {
+        "expression": _read_expression,
+        "tz": _unread,
+        "misfire": _unread,
+        "catch_up_limit": _read_limit,
+        "late_limit": read_optional,
+    },
+}

@@ -1,0 +1,216 @@
+"""Leases in Redis or Valkey: one script call per beat for all jobs of a replica, and release notices by pub/sub.
+
+The keys are told in `redis_wire`, the rules in `exchange.lua`. A lease ends by the expiry of its key, so the server's
+clock counts and those of the replicas do not matter. `redis_link` is the connection: one for the beats, one for the
+notices. The client library is imported when the first of them is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import StoreUnavailable
+from .protocol import Failed, Reply
+from .redis_address import Address, address_from_url
+from .redis_errors import SERVER_WIDE, code_of, refusal, translated
+from .redis_inspect import inspect
+from .redis_link import Link
+from .redis_peek import look
+from .redis_wire import arguments, channel, pack, verdict
+from .rules import changes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .protocol import Batch, Finding, JobView, Verdict
+
+__all__ = ["RedisStore", "address_from_url"]
+
+CHUNK = 100
+"""So many requests go into one call of the script, which takes a server about 1 ms: nobody else is served meanwhile."""
+
+PING_INTERVAL = 3.0
+
+UP_TIME = re.compile(rb"^uptime_in_seconds:(\d+)", re.MULTILINE)
+
+
+class RedisStore:
+    """The store on the server at `address`, which may be used by any number of replicas, and by programs in other
+    languages that keep to the original's lock keys.
+
+    The subscription's connection is tried each `ping_interval` seconds, and given up when that has no answer for as
+    long.
+    """
+
+    def __init__(self, address: Address, *, ping_interval: float = PING_INTERVAL) -> None:
+        self._address = address
+        self._ping_interval = ping_interval
+        self._link: Link | None = None
+        self._links: set[Link] = set()  # all that are open
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._address!r})"
+
+    async def exchange(self, batch: Batch) -> Reply:
+        """See `LeaseStore.exchange`. A batch without an answer within `batch.bound` is a `StoreUnavailable`."""
+        self._check_open()
+        # Out of reach while it is in use: a call that was given up may still unwind when the next one begins.
+        link, self._link = self._link, None
+        if link is not None and not link.usable:
+            self._drop(link)
+            link = None
+        if batch.requests and link is None:
+            raise StoreUnavailable(f"redis store: {self._address}: not connected; a reading comes first")
+        try:
+            with translated(self._address, "EVALSHA" if batch.requests else "TIME"):
+                async with asyncio.timeout(batch.bound):
+                    if link is None:
+                        link = await self._opened(batch.bound)
+                    reply = await (self._run(link, batch) if batch.requests else self._read(link))
+        except BaseException:
+            # In doubt: an answer may still come, and would be taken for that to the next call.
+            if link is not None:
+                self._drop(link)
+            raise
+        self._link = link
+        return reply
+
+    async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
+        """See `LeaseStore.notices`. Releases only: of a holder that died, the server knows no more than the expiry."""
+        self._check_open()
+        name = channel(project).encode()
+        with translated(self._address, "SUBSCRIBE"):
+            async with asyncio.timeout(self._ping_interval):
+                link = await self._opened(self._ping_interval)
+            try:
+                await link.send(pack((b"SUBSCRIBE", name)))
+                asked = True
+                while True:
+                    message = await link.read(self._ping_interval)
+                    if message is None and asked:
+                        raise StoreUnavailable(
+                            f"redis store: {self._address}: the subscription is not answered within"
+                            f" {self._ping_interval:.3g} s"
+                        )
+                    asked = message is None
+                    if message is None:
+                        await link.send(pack((b"PING",)))
+                    elif message[0] == b"subscribe":
+                        yield frozenset()
+                    elif message[0] == b"message":
+                        yield frozenset(message[2].decode(errors="replace").split("\n"))
+            finally:
+                self._drop(link)
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        """See `LeaseStore.peek`."""
+        return await look(self._address, project)
+
+    async def inspect(self, project: str) -> tuple[Finding, ...]:
+        """See `Inspectable.inspect`."""
+        return await inspect(self._address, project)
+
+    async def close(self) -> None:
+        """See `LeaseStore.close`. The leases stay as they are."""
+        self._closed = True
+        for link in self._links:
+            link.abort()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"redis store: {self._address}: closed")
+
+    async def _opened(self, seconds: float) -> Link:
+        link = await Link.open(self._address, seconds)
+        self._links.add(link)
+        if self._closed:
+            self._drop(link)
+        self._check_open()
+        return link
+
+    def _drop(self, link: Link) -> None:
+        self._links.discard(link)
+        link.abort()
+
+    async def _read(self, link: Link) -> Reply:
+        time, info = await link.call([(b"TIME",), (b"INFO", b"server")])
+        if isinstance(time, Exception):
+            raise time
+        # No right to INFO, or something between us and the server that does not tell: then there is no up-time.
+        found = UP_TIME.search(info) if isinstance(info, bytes) else None
+        return Reply(clock=int(time[0]) * 1_000_000 + int(time[1]), up_for=int(found[1]) if found else None)
+
+    async def _run(self, link: Link, batch: Batch) -> Reply:
+        chunks = [arguments(batch, batch.requests[at : at + CHUNK]) for at in range(0, len(batch.requests), CHUNK)]
+        text, digest = _script()
+        replies = await link.call([(b"EVALSHA", digest, *chunk) for chunk in chunks])
+        missing = [number for number, reply in enumerate(replies) if _is_no_script(reply)]
+        if missing:  # restarted, failed over or flushed; the server keeps the text for the next time
+            again = await link.call([(b"EVAL", text, *chunks[number]) for number in missing])
+            for number, reply in zip(missing, again, strict=True):
+                replies[number] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return self._reply(batch, replies)
+
+    def _reply(self, batch: Batch, replies: list[Any]) -> Reply:
+        clock = int(replies[-1][0])
+        if all(len(reply) == 1 for reply in replies):
+            return Reply(clock=clock, void=True)
+        verdicts: list[Verdict] = []
+        for reply in replies:
+            asked = batch.requests[len(verdicts) : len(verdicts) + CHUNK]
+            if len(reply) == 1:
+                verdicts += [Failed(error="this part of a long batch came too late; nothing was done")] * len(asked)
+                continue
+            self._tell(reply[1], reply[2])
+            wall = int(reply[0])
+            verdicts += [
+                verdict(packed, wall, batch.project, request.job)
+                for request, packed in zip(asked, reply[3:], strict=True)
+            ]
+        self._raise_if_not_about_a_job(verdicts)
+        return Reply(clock=clock, verdicts=tuple(verdicts))
+
+    def _raise_if_not_about_a_job(self, verdicts: list[Verdict]) -> None:
+        """A server that lets nothing be written is the matter of all jobs, even if it let some be read."""
+        if any(changes(verdict) for verdict in verdicts):
+            return
+        for failed in verdicts:
+            if isinstance(failed, Failed):
+                command, _, text = failed.error.partition(": ")
+                if code_of(text) in SERVER_WIDE:
+                    raise refusal(self._address, text, command)
+
+    def _tell(self, notice: bytes, names: bytes) -> None:
+        """Both happen after the verdicts, and neither makes one wrong."""
+        if notice:
+            why = notice.decode(errors="replace")
+            text = "a release was not published; others take over a heartbeat later; grant PUBLISH and the channel"
+            _warn("publish-failed", f"{self._address}: {text} by ACL SETUSER ({why})")
+        if names:
+            why = names.decode(errors="replace")
+            _warn("names-failed", f"{self._address}: the set of job names was not updated ({why})")
+
+
+def _warn(event: str, text: str) -> None:
+    logging.getLogger("singletonjob").warning("redis store: %s", text, extra={"event": event})
+
+
+def _is_no_script(reply: object) -> bool:
+    return isinstance(reply, Exception) and code_of(reply) == "NOSCRIPT"
+
+
+@cache
+def _script() -> tuple[bytes, bytes]:
+    """The script's text, and its name on the server."""
+    text = Path(__file__).with_name("exchange.lua").read_bytes()
+    return text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()

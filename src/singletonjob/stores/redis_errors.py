@@ -1,0 +1,129 @@
+"""What a Redis server or its client complains of, as errors of this library that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from .._errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .redis_address import Address
+
+__all__ = ["SERVER_WIDE", "code_of", "refusal", "translated"]
+
+# The client takes the code off the text of the errors that it has a class for.
+CODES = {
+    "AskError": "ASK",
+    "AuthenticationError": "WRONGPASS",
+    "BusyLoadingError": "LOADING",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
+    "NoPermissionError": "NOPERM",
+    "NoScriptError": "NOSCRIPT",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
+
+UNAVAILABLE = {
+    "BUSY": "runs a script that does not end; end it with SCRIPT KILL",
+    "CLUSTERDOWN": "belongs to a Cluster that is down",
+    "LOADING": "is loading its data",
+    "MASTERDOWN": "is a replica that lost its primary; name the primary in the URL",
+    "MISCONF": "cannot save to its disk and refuses writes; see the server's log",
+    "NOREPLICAS": "has too few replicas and refuses writes (min-replicas-to-write)",
+    "OOM": "is out of memory (maxmemory) and refuses writes; give it more, or evict",
+    "READONLY": "is a read-only replica; name the primary in the URL",
+    "TRYAGAIN": "is moving its slots",
+}
+
+NO_RIGHT_IN_SCRIPT = ("The user executing the script", "ERR ACL failure in script")
+"""How Redis before 7, and from 7 on, begins the error that outside of a script begins with NOPERM."""
+
+CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
+
+SERVER_WIDE = frozenset(UNAVAILABLE) | CLUSTER | {"NOPERM"}
+"""Codes that are not about one job."""
+
+
+def code_of(error: BaseException | str) -> str:
+    """The code that the server's error begins with, such as `READONLY`, or '' if it has none."""
+    if isinstance(error, BaseException):
+        for kind in type(error).__mro__:
+            if kind.__name__ in CODES:
+                return CODES[kind.__name__]
+    text = str(error)
+    if text.startswith(NO_RIGHT_IN_SCRIPT):
+        return "NOPERM"
+    word = text.partition(" ")[0]
+    return word if word.isupper() and word.isalpha() else ""
+
+
+def refusal(address: Address, error: BaseException | str, command: str = "") -> StoreError:
+    """The error to raise for one that the server gave in answer to `command`."""
+    code, text = code_of(error), str(error)
+    if code in UNAVAILABLE:
+        return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}")
+    if code in CLUSTER:
+        return StoreError(
+            f"redis store: the server at {address} is a node of a Cluster, which a plain URL cannot use;"
+            " name a server that is none"
+        )
+    if code in {"NOAUTH", "WRONGPASS"}:
+        who = f"user {address.username or 'default'!r}"
+        if address.password is None:
+            return StoreError(
+                f"redis store: the server at {address} wants a password; write redis://user:password@host:6379/0"
+            )
+        return StoreError(
+            f"redis store: the server at {address} does not take the password of {who} ({_end(text)});"
+            " correct user and password in the URL"
+        )
+    if code == "NOPERM":
+        return StoreError(
+            f"redis store: user {address.username or 'default'!r} at {address} has not the right for {command}"
+            f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER"
+        )
+    return StoreError(f"redis store: the server at {address} refused {command}: {text}")
+
+
+@contextlib.contextmanager
+def translated(address: Address, command: str) -> Generator[None, None, None]:
+    """Turn the errors of client, server and system into `StoreError`, with the cause chained."""
+    from redis.exceptions import AuthenticationError, RedisError, ResponseError
+    from redis.exceptions import ConnectionError as RedisConnectionError
+    from redis.exceptions import TimeoutError as RedisTimeoutError
+
+    try:
+        yield
+    except RedisConnectionError as error:
+        # For a Unix socket the client wraps what the server answered to the log-in into one of these.
+        inner = error.__cause__ if isinstance(error.__cause__, RedisError) else error
+        if code_of(inner) or isinstance(inner, AuthenticationError):
+            raise refusal(address, inner, command) from error
+        raise StoreUnavailable(f"redis store: {address}: {_reason(error)}") from error
+    except (TimeoutError, RedisTimeoutError) as error:
+        raise StoreUnavailable(f"redis store: {address}: no answer to {command} in time") from error
+    except ResponseError as error:
+        raise refusal(address, error, command) from error
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(f"redis store: {address}: {_end(str(error))}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection: the client's text repeats the address and hides what the system said."""
+    cause = error.__context__
+    # Of these alone: an error of TLS has a number, too, which means something else.
+    if isinstance(cause, ConnectionError | FileNotFoundError | PermissionError) and cause.errno is not None:
+        return os.strerror(cause.errno)
+    return _end(str(error))
+
+
+def _end(text: str) -> str:
+    return text.strip().rstrip(".")

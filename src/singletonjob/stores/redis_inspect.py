@@ -1,0 +1,113 @@
+"""Whether a Redis server will do for a project: version, role, eviction, and the rights of the user."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .protocol import Finding
+from .redis_errors import code_of, refusal, translated
+from .redis_link import Link
+from .redis_wire import ORIGIN, channel, lock_key, pack, state_key
+
+if TYPE_CHECKING:
+    from .._errors import StoreError
+    from .redis_address import Address
+
+__all__ = ["facts_of", "inspect", "unfit_for"]
+
+SECONDS = 5.0
+"""What it may take in all."""
+
+OLDEST = (6, 2)
+"""The oldest server that the tests run on."""
+
+
+async def inspect(address: Address, project: str) -> tuple[Finding, ...]:
+    """What there is to say about the server at `address`. Raises `StoreError` where it cannot be asked.
+
+    The rights are found out by using them, on two keys of the project that nobody else uses and that are gone at the
+    end.
+    """
+    with translated(address, "INFO"):
+        async with asyncio.timeout(SECONDS):
+            link = await Link.open(address, SECONDS)
+            try:
+                (info,) = await link.call([(b"INFO",)])
+                findings = _of_server(address, info)
+                if not any(finding.level == "error" for finding in findings):
+                    findings += await _of_rights(link, address, project)
+            finally:
+                link.abort()
+    return tuple(findings)
+
+
+def facts_of(info: bytes) -> dict[str, str]:
+    """What INFO told, by name."""
+    lines = info.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def unfit_for(address: Address, facts: dict[str, str]) -> StoreError | None:
+    """Why leases cannot be kept on such a server, whatever it answers."""
+    if facts.get("role") == "slave":
+        return refusal(address, "READONLY")
+    if facts.get("cluster_enabled") == "1":
+        return refusal(address, "CROSSSLOT")
+    return None
+
+
+def _of_server(address: Address, info: Any) -> list[Finding]:
+    if not isinstance(info, bytes):
+        return [Finding("warning", f"INFO is not allowed ({info}): version and eviction policy are not known")]
+    facts = facts_of(info)
+    findings = [_version(facts)]
+    unfit = unfit_for(address, facts)
+    if unfit is not None:
+        findings.append(Finding("error", str(unfit)))
+    policy = facts.get("maxmemory_policy", "")
+    bounded = facts.get("maxmemory", "0") != "0"
+    if policy.startswith("allkeys-") or (bounded and policy.startswith("volatile-")):
+        text = f"maxmemory-policy is {policy}: a lease may be thrown away while it is held; write noeviction"
+        findings.append(Finding("warning", text))
+    elif policy:
+        findings.append(Finding("ok", f"maxmemory-policy is {policy}{'' if bounded else ', without a limit'}"))
+    return findings
+
+
+def _version(facts: dict[str, str]) -> Finding:
+    kind = "Valkey" if "valkey_version" in facts else "Redis"
+    version = facts.get("valkey_version") or facts.get("redis_version") or "of an unknown version"
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST:
+        return Finding("warning", f"{kind} {version} is older than 6.2, the oldest that is tested")
+    return Finding("ok", f"{kind} {version}")
+
+
+async def _of_rights(link: Link, address: Address, project: str) -> list[Finding]:
+    name = f"check.{secrets.token_hex(4)}"
+    keys = (lock_key(project, name).encode(), state_key(project, name).encode())
+    text = Path(__file__).with_name("rights.lua").read_bytes()
+    script, loaded = await link.call(
+        [(b"EVAL", text, b"2", *keys, channel(project).encode()), (b"EVALSHA", b"0" * 40, b"0")]
+    )
+    if isinstance(script, Exception):
+        raise refusal(address, script, "EVAL")
+    findings: list[Finding] = []
+    for command, why in zip(script[::2], script[1::2], strict=True):
+        said = ORIGIN.sub("", why.decode(errors="replace"))
+        if code_of(said) != "WRONGTYPE":  # follows from what was refused before
+            findings.append(Finding("error", str(refusal(address, said, command.decode()))))
+    if code_of(loaded) == "NOPERM":
+        findings.append(Finding("error", str(refusal(address, loaded, "EVALSHA"))))
+    try:
+        await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
+        if await link.read(SECONDS) is None:
+            raise TimeoutError
+    except Exception as error:
+        if code_of(error) != "NOPERM":
+            raise
+        findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE"))))
+    return findings or [Finding("ok", "the user has all rights that are needed")]

@@ -1,0 +1,83 @@
+"""A look into the Redis store from outside: who leads. Reads only, on a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from .protocol import JobView
+from .redis_errors import SERVER_WIDE, code_of, translated
+from .redis_inspect import facts_of, unfit_for
+from .redis_link import Link
+from .redis_wire import lock_key, names_key, state_key
+
+if TYPE_CHECKING:
+    from .redis_address import Address
+
+__all__ = ["look"]
+
+SECONDS = 3.0
+"""What one look may take in all."""
+
+CHUNK = 100
+"""So many jobs are asked about in one go."""
+
+
+async def look(address: Address, project: str) -> tuple[JobView, ...]:
+    """How the project's jobs stand on the server at `address`, by name. Raises `StoreError`, also
+    for a replica, which may tell what was, and for a node of a Cluster."""
+    with translated(address, "SMEMBERS, GET, PTTL and HMGET"):
+        async with asyncio.timeout(SECONDS):
+            link = await Link.open(address, SECONDS)
+            try:
+                info, found = await link.call([(b"INFO",), (b"SMEMBERS", names_key(project).encode())])
+                unfit = unfit_for(address, facts_of(info)) if isinstance(info, bytes) else None
+                if unfit is not None:
+                    raise unfit
+                jobs = sorted(name.decode(errors="replace") for name in _sound(found) or ())
+                views: list[JobView] = []
+                for at in range(0, len(jobs), CHUNK):
+                    views += await _views(link, project, jobs[at : at + CHUNK])
+            finally:
+                link.abort()
+    return tuple(views)
+
+
+async def _views(link: Link, project: str, jobs: list[str]) -> list[JobView]:
+    commands: list[tuple[bytes, ...]] = []
+    for job in jobs:
+        lock, state = lock_key(project, job).encode(), state_key(project, job).encode()
+        fields = (b"holder", b"token", b"since", b"done")
+        commands += [(b"GET", lock), (b"PTTL", lock), (b"HMGET", state, *fields)]
+    # A hand-over in the midst of them is rare, and looks like the lease of another implementation. A transaction would
+    # need rights that nothing else needs.
+    replies = [_sound(reply) for reply in await link.call(commands)]
+    return [_view(job, *replies[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
+
+
+def _view(job: str, value: Any, left: Any, state: Any) -> JobView:
+    fields: list[Any] = state or [None] * 4
+    holder, token, since, done = fields
+    _, _, ended = (done or b"").partition(b":")
+    last_end = int(ended) if ended else None
+    if value is None or left == -2:  # gone, in between
+        return JobView(job=job, ended=last_end)
+    # Where the state names another, the leader is another implementation, which keeps none.
+    ours = holder == value
+    return JobView(
+        job=job,
+        holder=value.decode(errors="replace"),
+        token=int(token) if ours else None,
+        since=int(since) if ours else None,
+        expires_in=left / 1000 if left >= 0 else None,
+        ended=last_end,
+    )
+
+
+def _sound(reply: Any) -> Any:
+    """The reply, None for the error of a bad key. Raises an error that is not about one job."""
+    if not isinstance(reply, Exception):
+        return reply
+    if code_of(reply) in SERVER_WIDE:
+        raise reply
+    return None

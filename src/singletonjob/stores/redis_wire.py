@@ -1,0 +1,152 @@
+"""What goes to `exchange.lua` and comes back: one text per request, one per verdict.
+
+A thousand jobs with an argument for each of their values cost the client ten times as much as packed ones. Fields are
+separated by `;`, which no name holds; what may hold anything comes last.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .protocol import (
+    Acquire,
+    Claimed,
+    ClaimSlot,
+    Failed,
+    Granted,
+    JobState,
+    NotClaimed,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .protocol import Batch, Progress, Request, Verdict
+
+__all__ = ["ORIGIN", "arguments", "channel", "lock_key", "names_key", "pack", "state_key", "verdict"]
+
+ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
+"""What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
+
+HASH_COMMANDS = frozenset({"HMGET", "HSET"})
+
+
+def lock_key(project: str, job: str) -> str:
+    """The key that is the lease. Name, value and expiry are those of the original SingletonJob."""
+    return f"{project}:{job}:lock"
+
+
+def state_key(project: str, job: str) -> str:
+    """The hash beside it; the braces are literal, so that a Cluster keeps both in one slot."""
+    return f"{{{project}:{job}:lock}}:state"
+
+
+def names_key(project: str) -> str:
+    """The set of the names of all jobs that ever ran."""
+    return f"{project}:jobs"
+
+
+def channel(project: str) -> str:
+    """Where job names are published, one per line, when somebody should look at them."""
+    return f"{project}:notice"
+
+
+def pack(command: Sequence[bytes]) -> bytes:
+    """A command as the server reads it (redis.io, "RESP protocol", arrays of bulk strings)."""
+    parts = [b"*%d\r\n" % len(command)]
+    parts += [b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command]
+    return b"".join(parts)
+
+
+def arguments(batch: Batch, requests: Sequence[Request]) -> list[bytes]:
+    """What follows the script in EVALSHA, for some requests of the batch."""
+    keys = [names_key(batch.project)]
+    for request in requests:
+        keys += (lock_key(batch.project, request.job), state_key(batch.project, request.job))
+    void_at = "" if batch.void_at is None else str(batch.void_at)
+    values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
+    return [part.encode(errors="backslashreplace") for part in (str(len(keys)), *keys, *values)]
+
+
+def _packed(request: Request) -> str:
+    match request:
+        case Acquire():
+            return f"A;{request.job};{request.number};{_milliseconds(request.lock_expiry)};{request.above}"
+        case Renew():
+            progress = _progress(request.progress)
+            return f"N;{request.job};{request.token};{_milliseconds(request.lock_expiry)};{progress}"
+        case Release():
+            return f"R;{request.job};{request.number};{int(request.off)};{_progress(request.progress)}"
+        case ClaimSlot():
+            return f"C;{request.job};{request.token};{request.slot};{request.mark}"
+
+
+def _progress(progress: Progress) -> str:
+    ago = None if progress.ended_ago is None else max(0, round(progress.ended_ago * 1e6))
+    return ";".join(map(_text, (progress.tick, progress.done, ago, progress.settled)))
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
+    """What one text of the script's reply says of a job; `wall` is the store's clock in that reply."""
+    kind, _, rest = packed.decode(errors="backslashreplace").partition(";")
+    match kind:
+        case "G":
+            return _granted(rest, wall)
+        case "N":
+            return Renewed()
+        case "F":
+            return Refused(holder=None, expires_in=None)
+        case "X":
+            left, foreign, holder = rest.split(";", 2)
+            return Refused(holder=holder, expires_in=None if left == "-1" else int(left) / 1000, foreign=foreign == "1")
+        case "D0" | "D1":
+            return Released(mine=kind == "D1")
+        case "C":
+            return Claimed()
+        case "T":
+            return NotClaimed(why="taken", wall=wall)
+        case "H":
+            return NotClaimed(why="ahead", wall=wall)
+        case "L":
+            return NotClaimed(why="lost", wall=wall)
+        case _:
+            command, _, text = rest.partition(";")
+            key = state_key(project, job) if command in HASH_COMMANDS else lock_key(project, job)
+            return Failed(error=f"{command or 'the script for'} {key}: {ORIGIN.sub('', text).strip()}")
+
+
+def _granted(rest: str, wall: int) -> Granted:
+    token, off, done, slot = rest.split(";", 3)
+    last_slot, _, last_end = done.partition(":")
+    time, slot_token, mark = slot.split(":", 2) if slot else ("", "", "")
+    ended = _number(last_end)
+    return Granted(
+        token=int(token),
+        state=JobState(
+            wall=wall,
+            slot=_number(time),
+            slot_token=_number(slot_token),
+            mark=mark,
+            done=_number(last_slot),
+            ended_ago=None if ended is None else max(0, wall - ended) / 1e6,
+            off=_number(off),
+        ),
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,56 @@
+"""A look into the SQLite store from outside: who leads. Nothing is written, and no replica is held up."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from .._errors import StoreError, StoreUnavailable
+from .rules import Record, view
+from .sqlite_file import APPLICATION, VERSION, boot_id, translated
+from .sqlite_holder import is_dead
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .._clock import Clock
+    from .protocol import JobView
+
+__all__ = ["look"]
+
+BUSY = 2.0
+"""Seconds to wait for a lock; readers of a write-ahead log hardly ever meet one."""
+
+
+def look(path: Path, project: str, clock: Clock) -> tuple[JobView, ...]:
+    """How the project's jobs stand in the file at `path`. Raises `StoreError` for a file that cannot be read, and
+    `StoreUnavailable` where there is none."""
+    with translated(path):
+        if not path.is_file():
+            raise StoreUnavailable(
+                f"sqlite store: there is no file {path}; no replica on this machine has used this store yet"
+            )
+        database = path.resolve()
+        uri = f"file:{quote(str(database))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION or version > VERSION:
+                raise StoreError(f"sqlite store: {path} holds no leases that this version of singletonjob can read")
+            names = ("holder", "expires", "token", "since", "ended")
+            rows = connection.execute(
+                f"SELECT job, boot, file, inode, {', '.join(names)} FROM lease WHERE project = ? ORDER BY job",  # noqa: S608
+                (project,),
+            ).fetchall()
+    now, boot = int(clock.boot() * 1e6), boot_id()
+    views: list[JobView] = []
+    for job, row_boot, file, inode, *values in rows:
+        record = Record(**dict(zip(names, values, strict=True)))
+        if row_boot != boot or (file is not None and is_dead(database.parent / file, inode)):
+            record.holder = None
+        one = view(job, record, now)
+        if one is not None:
+            views.append(one)
+    return tuple(views)

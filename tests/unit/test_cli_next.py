@@ -1,0 +1,191 @@
+"""`singletonjob next`: upcoming instants of an app's jobs or of a cron expression, without project and store."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from singletonjob.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOBS = """
+from singletonjob import SingletonJobs
+app = SingletonJobs()
+
+@app.fixed_rate("500ms", offset="100ms")
+def price_tick(): ...
+
+@app.interval("1m", name="sync")
+def sync(): ...
+
+@app.interval(lambda: 1 / 0, name="odd")
+def odd(): ...
+
+@app.cron("0 3 * * *", tz="Asia/Singapore")
+def daily_report(): ...
+
+def make_app():
+    return app
+"""
+
+AFTER = ("--after", "2026-01-31T09:00:00Z")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with an app that has neither project nor store; nothing of the surroundings configures it."""
+    for name in [name for name in os.environ if name.startswith("SINGLETONJOB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "next_jobs", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "next_jobs.py").write_text(JOBS)
+    return tmp_path
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["next", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_an_expression_gives_a_list_of_utc_instants(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ask(capsys, "0 3 * * *", "--tz", "Asia/Singapore", *AFTER, "--count", "2", "--json")
+    assert json.loads(output) == ["2026-01-31T19:00:00Z", "2026-02-01T19:00:00Z"]
+
+
+def test_what_is_asked_for_is_strictly_later(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ask(capsys, "0 9 * * *", *AFTER, "--count", "1", "--json")
+    assert json.loads(output) == ["2026-02-01T09:00:00Z"]
+
+
+def test_without_json_each_line_has_the_local_time_too(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ask(capsys, "0 3 * * *", "--tz", "Asia/Singapore", *AFTER, "--count", "1")
+    assert output == "2026-01-31T19:00:00Z  2026-02-01T03:00:00+08:00 Asia/Singapore\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("2026-07-01T12:00", "2026-07-01T11:00:00Z"),
+        ("2026-07-01T12:00+00:00", "2026-07-01T13:00:00Z"),
+        ("2026-07-01T12:00:00Z", "2026-07-01T13:00:00Z"),
+        ("2026-01-01", "2026-01-01T00:00:00Z"),
+    ],
+)
+def test_after_without_an_offset_is_in_the_zone_of_the_expression(
+    after: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ask(capsys, "@hourly", "--tz", "Europe/Berlin", "--after", after, "--count", "1", "--json")
+    assert json.loads(output) == [expected]
+
+
+def test_by_default_there_are_five_from_now(capsys: pytest.CaptureFixture[str]) -> None:
+    before = datetime.now(UTC)
+    instants = [datetime.fromisoformat(text) for text in json.loads(ask(capsys, "* * * * * *", "--json"))]
+    assert len(instants) == 5
+    assert before < instants[0] < before + timedelta(seconds=30)
+
+
+def test_an_app_gives_an_object_of_lists_by_job(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ask(capsys, "next_jobs:app", *AFTER, "--count", "2", "--json")
+    assert json.loads(output) == {
+        "daily-report": ["2026-01-31T19:00:00Z", "2026-02-01T19:00:00Z"],
+        "odd": [],
+        "price-tick": ["2026-01-31T09:00:00.100000Z", "2026-01-31T09:00:00.600000Z"],
+        "sync": [],
+    }
+
+
+def test_an_app_is_shown_with_its_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "next_jobs:app", *AFTER, "--count", "1").splitlines() == [
+        "daily-report: cron '0 3 * * *' in Asia/Singapore",
+        "  2026-01-31T19:00:00Z",
+        "odd: an interval after the end of each run",
+        "price-tick: at each multiple of 0.5 s plus 0.1 s",
+        "  2026-01-31T09:00:00.100000Z",
+        "sync: 60 s after the end of each run",
+    ]
+
+
+def test_c107_the_app_is_found_by_app_dir_and_factory(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.parent)
+    output = ask(capsys, "next_jobs:make_app", "--factory", "--app-dir", project.name, *AFTER, "--json")
+    assert len(json.loads(output)["daily-report"]) == 5
+
+
+def test_a_schedule_s_option_from_the_environment_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    (project / "next_jobs.py").write_text(JOBS.replace(', tz="Asia/Singapore"', ""))
+    monkeypatch.setenv("SINGLETONJOB_JOBS__DAILY_REPORT__TZ", "Asia/Tokyo")
+    output = ask(capsys, "next_jobs:app", *AFTER, "--count", "1", "--json")
+    assert json.loads(output)["daily-report"] == ["2026-01-31T18:00:00Z"]
+
+
+def test_an_uneven_step_is_warned_of_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["next", "*/7 * * * *", "--json"]) == 0
+    output = capsys.readouterr()
+    assert len(json.loads(output.out)) == 5
+    assert output.err.startswith("warning: cron expression '*/7 * * * *': minute '*/7' starts anew")
+
+
+def test_an_expression_without_a_further_slot_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["next", "@yearly", "--after", "9999-06-01T00:00:00Z", "--json"]) == 1
+    output = capsys.readouterr()
+    assert output.out == "[]\n"
+    assert output.err == "singletonjob next: '@yearly' has no slot after that\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["61 * * * *"], "minute '61' is out of range"),
+        (["* * *"], "has 3 fields; write five"),
+        (["@sometimes"], "unknown alias; write one of @yearly"),
+        (["* * * * *", "--tz", "Europe/Berln"], "time zone 'Europe/Berln' is not known"),
+        (["* * * * *", "--tz", ""], "time zone '' is not known"),
+        (["*/5"], "'*/5' is neither MODULE:APP nor a cron expression"),
+        (["next_jobs"], "'next_jobs' is neither MODULE:APP nor a cron expression; write jobs:app"),
+        (["next_jobs:ap"], "next_jobs has no 'ap'; did you mean 'app'?"),
+        (["next_jobs:app", "--tz", "UTC"], "--tz: is for a cron expression"),
+    ],
+)
+def test_c106_c107_what_cannot_be_read_is_one_line_and_exit_code_2(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["next", *words]) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("singletonjob next: ")
+    assert expected in output.err
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["@daily", "--count", "0"], "'0' is not a count; write 1 to 10000"),
+        (["@daily", "--count", "many"], "'many' is not a count"),
+        (["@daily", "--after", "tomorrow"], "'tomorrow' is no date and time; write 2026-01-31T09:00:00Z"),
+        (["0", "3", "*", "*", "*"], "unrecognized arguments: 3 * * *"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["next", *words])
+    output = capsys.readouterr()
+    assert exited.value.code == 2
+    assert expected in output.err
+    assert output.err.count("\n") == 1
