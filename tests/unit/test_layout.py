@@ -194,7 +194,8 @@ def test_a_file_over_300_lines_says_why_on_its_top() -> None:
 
 def test_importing_the_root_loads_nothing_heavy() -> None:
     # Without site, so that no .pth file of the environment loads a module first and hides that we load it too.
-    code = f"import sys; sys.path.insert(0, {str(SRC)!r}); import singletonjob; singletonjob.SingletonJobs, singletonjob.Run; print(*sys.modules)"
+    used = "import singletonjob; singletonjob.SingletonJobs, singletonjob.Run; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, {str(SRC)!r}); {used}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
     assert "singletonjob._errors" in loaded  # the root is ours, and not an empty namespace
