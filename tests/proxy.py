@@ -16,12 +16,12 @@ __all__ = ["Proxy"]
 class Proxy:
     """Passes connections on to `target`, a port on the loopback; an asynchronous context manager.
 
-    `hold` keeps what would pass, until `let_through`. With `tls`, clients speak TLS to it; the server is spoken to
-    without.
+    `hold` keeps what would pass, until `let_through`. `target` may be changed, for connections to come. With `tls`,
+    clients speak TLS to it; the server is spoken to without.
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
-        self._target = target
+        self.target = target
         self._tls = tls
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,7 +60,7 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
