@@ -347,6 +347,23 @@ async def test_a_full_server_grants_nothing_and_still_renews_and_releases(server
             client.config_set("maxmemory", 0)
 
 
+async def test_a_server_that_evicts_any_key_is_warned_of_once(
+    server: Server, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        async with opened(server.url) as store:
+            client.client_kill_filter(_type="normal", skipme=True)
+            with suppress(StoreError):
+                await ask(store, acquire())
+            await read(store)
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+    (record,) = caplog.records
+    assert (record.levelno, record.__dict__["event"]) == (logging.WARNING, "eviction-policy")
+    assert "allkeys-lru" in record.getMessage()
+
+
 async def test_a_server_busy_with_somebodys_script_is_unavailable(server: Server, client: redis.Redis) -> None:
     def loop_for_ever() -> None:
         with server.client() as other, suppress(client_library.RedisError):

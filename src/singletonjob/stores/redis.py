@@ -38,6 +38,7 @@ CHUNK = 100
 PING_INTERVAL = 3.0
 
 UP_TIME = re.compile(rb"^uptime_in_seconds:(\d+)", re.MULTILINE)
+EVICTION = re.compile(rb"^maxmemory_policy:(allkeys-\w+)", re.MULTILINE)
 
 
 class RedisStore:
@@ -54,6 +55,7 @@ class RedisStore:
         self._link: Link | None = None
         self._links: set[Link] = set()  # all that are open
         self._closed = False
+        self._eviction_told = False
 
     def __repr__(self) -> str:
         return f"RedisStore({self._address!r})"
@@ -140,11 +142,16 @@ class RedisStore:
         link.abort()
 
     async def _read(self, link: Link) -> Reply:
-        time, info = await link.call([(b"TIME",), (b"INFO", b"server")])
+        time, info = await link.call([(b"TIME",), (b"INFO",)])
         if isinstance(time, Exception):
             raise time
         # No right to INFO, or something between us and the server that does not tell: then there is no up-time.
         found = UP_TIME.search(info) if isinstance(info, bytes) else None
+        policy = EVICTION.search(info) if isinstance(info, bytes) else None
+        if policy is not None and not self._eviction_told:
+            self._eviction_told = True
+            text = f"evicts any key when its memory is full ({policy[1].decode()}), a lease too: two may lead then"
+            _warn("eviction-policy", f"{self._address}: {text}; set maxmemory-policy noeviction or volatile-lru")
         return Reply(clock=int(time[0]) * 1_000_000 + int(time[1]), up_for=int(found[1]) if found else None)
 
     async def _run(self, link: Link, batch: Batch) -> Reply:
