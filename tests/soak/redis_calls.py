@@ -59,7 +59,7 @@ def measured(*, spread_out: bool) -> tuple[float, int, int]:
         began, before = boot(), fleet.calls()
         time.sleep(SECONDS)
         rate = (fleet.calls() - before) / (boot() - began)
-        terms = len({*tokens, *(fleet.lease(job).token for job in JOBS)})
+        terms = len({*zip(JOBS, tokens, strict=True), *((job, fleet.lease(job).token) for job in JOBS)})
         return rate, len({fleet.lease(job).holder for job in JOBS}), terms
 
 
