@@ -621,7 +621,8 @@ class Elector:
         seat.sent = sent
         seat.due = sent + self._beat(seat)
         seat.claim = None
-        self._effects.append(Began(seat.job, seat.token, deadline, sent, verdict.state))
+        up_from = verdict.state.wall - int((sent - self._up_since) * 1e6) if self._up_since > -inf else None
+        self._effects.append(Began(seat.job, seat.token, deadline, sent, verdict.state._replace(up_from=up_from)))
 
     def _renewed(self, seat: _Seat, sent: float, now: float) -> None:
         deadline = sent + seat.options.lock_expiry - seat.options.margin

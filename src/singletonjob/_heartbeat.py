@@ -10,7 +10,6 @@ A little over 300 lines: the loop, and the looking after the other loop, share t
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from functools import partial
 from math import inf
@@ -21,6 +20,7 @@ from ._errors import StoreError
 from ._lease import Lease
 from ._model import StoreDown, StoreUp
 from .stores.protocol import Batch, Progress, Reply
+from .threads import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,12 +135,10 @@ class Heartbeat:
         except RuntimeError:
             return  # the heartbeat has ended, and with it every term
 
-    def join(self, seconds: float) -> bool:
-        """Wait for the thread to end, but no longer than that; returns whether it has."""
+    def join(self, seconds: float) -> None:
+        """Wait for the thread to end, but no longer than that."""
         if self._thread is not None:
             self._thread.join(seconds)
-            return not self._thread.is_alive()
-        return True
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -302,7 +300,7 @@ class Heartbeat:
             running = [
                 job for job, lease in self.leases.items() if lease.run_started is not None and not lease.in_thread
             ]
-            self._journal.loop_blocked(running, silent, _where(self._pulse.loop_thread))
+            self._journal.loop_blocked(running, silent, where(self._pulse.loop_thread))
         for lease in self.leases.values():
             if self._long_run_at(lease) <= now and lease.run_started is not None:
                 lease.warned_at = now
@@ -319,15 +317,6 @@ class Heartbeat:
 
     def _next_long_run(self, now: float) -> float:
         return min((at for lease in self.leases.values() if (at := self._long_run_at(lease)) > now), default=inf)
-
-
-def _where(thread: int) -> str:
-    """The place in the code where that thread is."""
-    # The one way to see another thread's stack, private by name only.
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    if frame is None:
-        return "an unknown place"
-    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
 
 
 def _forget(call: asyncio.Future[Reply]) -> None:

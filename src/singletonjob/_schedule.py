@@ -339,6 +339,11 @@ class _CronTicker:
         changed = state.mark not in ("", schedule.cron.mark)
         # Nothing up to here is owed. Never below the newest claim: claims only grow, the store refuses others.
         self._decided = max([now.wall, *known] if changed else known or [now.wall])
+        if state.up_from is not None and self._decided < state.up_from:
+            # It may have run before the store restarted with older data, or none: at most once, so not again.
+            if missed := schedule.slots(self._decided, min(state.up_from, now.wall)):
+                self._report.append(Missed(len(missed), missed[0], missed[-1], "no_leader"))
+            self._decided = state.up_from
         self._next = schedule.cron.after(self._decided)
         # Slots in here were dropped by a run in flight: at first by the last one of the term before.
         self._overlap = (0, 0)

@@ -57,10 +57,12 @@ class Service:
         callbacks: list[Callable[[Event], None]],
         clock: Clock | None = None,
         start_heartbeat: Callable[[Heartbeat], object],
+        node: str | None = None,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._start_heartbeat = start_heartbeat
         self._clock = clock or SystemClock()
-        self.node = node_id(options.node_id)
+        self.node = node or node_id(options.node_id)
         self._project = options.project
         self._stall_limit = options.stall_limit
         self._notes = options.notes
@@ -81,7 +83,7 @@ class Service:
             node=self.node,
             jobs=self._settings,
             enabled=[name for name, switch in self._switches.items() if switch is True],
-            random=random.random,
+            random=draw,
             amnesia_guard=options.amnesia_guard,
         )
         self._switched_off: set[str] = set()
@@ -94,7 +96,7 @@ class Service:
             pulse=self._pulse,
             service=self,
             journal=self._journal,
-            random=random.random,
+            random=draw,
         )
         self.runners: dict[str, Runner] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,4 +1,4 @@
-"""A thread of its own for calls that may block: sync bodies, file I/O of a store.
+"""A thread of its own for calls that may block: sync bodies, file I/O of a store; and where another thread is.
 
 Unlike an executor's threads, this one is a daemon: neither the interpreter's exit nor anybody else ever waits for a
 call that does not come back.
@@ -7,6 +7,7 @@ call that does not come back.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DaemonWorker"]
+__all__ = ["DaemonWorker", "where"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -90,3 +91,12 @@ def _serve(calls: SimpleQueue[Callable[[], object] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
         call = None  # else the last call's arguments live until the next one comes
+
+
+def where(thread: int) -> str:
+    """The place in the code where that thread is."""
+    # The one way to see another thread's stack, private by name only.
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if frame is None:
+        return "an unknown place"
+    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"

@@ -210,6 +210,20 @@ def test_the_replica_asks_again_only_when_the_body_of_the_ended_term_has_ended()
     assert isinstance(driver.one(20.0), Acquire)
 
 
+def test_while_a_body_of_the_ended_term_runs_neither_a_notice_nor_another_jobs_beat_asks_for_the_lease() -> None:
+    driver = Driver("a", "b")
+    driver.poll(0.0)
+    driver.receive(0.0, Granted(token=7, state=STATE), Granted(token=8, state=STATE))
+    driver.poll(3.0)
+    driver.receive(3.1, Refused(holder="n-2", expires_in=0.1), Renewed())
+    driver.elector.notice(3.2, ["a"])
+    assert driver.poll(3.3) is None
+    assert (driver.one(6.0).job, driver.wake_at) == ("b", 12.0)  # b's deadline: nothing wakes it for a
+    driver.receive(6.1, Renewed())
+    driver.elector.drained(6.2, "a", 7)
+    assert isinstance(driver.one(6.2), Acquire)
+
+
 def test_a_word_about_another_term_is_ignored() -> None:
     driver = Driver()
     driver.lead()
@@ -301,6 +315,17 @@ def test_at_stop_an_acquisition_without_an_answer_is_released_too() -> None:
     assert isinstance(driver.one(2.1), Release)
     driver.receive(2.2, Released(False))
     assert driver.elector.finished
+
+
+def test_an_acquisition_without_an_answer_is_released_only_when_it_cannot_run_any_more() -> None:
+    driver = Driver()
+    driver.one(0.0)
+    driver.fail(0.1)
+    driver.elector.stop(0.2)
+    assert driver.poll(2.0) is None  # it was good for 2 s, and our clock may be 1 % faster than the store's
+    assert driver.wake_at == pytest.approx(2.06)
+    driver.reading(2.06)
+    assert isinstance(driver.one(2.06), Release)
 
 
 def test_a_refused_follower_has_nothing_to_release() -> None:
@@ -672,6 +697,17 @@ def test_nothing_is_acquired_from_a_store_that_restarted_less_than_a_lease_ago()
     assert isinstance(driver.one(9.0), Acquire)
 
 
+def test_a_term_is_told_from_when_on_the_store_has_been_up() -> None:
+    driver = Driver(read=False)
+    driver.reading(0.0, up_for=60.0)
+    assert isinstance(driver.one(5.0), Acquire)
+    driver.receive(5.1, Granted(token=7, state=JobState(wall=1_000_000_000)))
+    assert driver.of(Began)[0].state.up_from == 1_000_000_000 - 65_000_000
+    forever = Driver()
+    forever.lead()
+    assert forever.of(Began)[0].state.up_from is None
+
+
 def test_a_renewal_is_not_held_back_by_the_guard() -> None:
     driver = Driver()
     driver.lead()
@@ -686,6 +722,17 @@ def test_a_released_job_is_not_taken_from_a_young_store_either() -> None:
     driver.reading(0.0, up_for=0.0)
     driver.elector.notice(1.0, ["a"])
     assert driver.poll(1.0) is None
+
+
+def test_a_job_that_may_be_held_already_is_not_taken_from_a_young_store_either() -> None:
+    driver = Driver()
+    driver.one(0.0)
+    driver.fail(0.1)  # it may have been granted, before the store forgot it
+    driver.poll(0.1)
+    now = driver.wake_at
+    driver.reading(now, up_for=0.5)
+    assert driver.poll(now) is None
+    assert driver.wake_at == pytest.approx(now + 10 + 1 - 0.5)
 
 
 def test_the_guard_can_be_switched_off() -> None:

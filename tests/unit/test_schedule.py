@@ -449,6 +449,18 @@ def test_c28_a_loop_blocked_for_three_seconds_over_a_slot_runs_it_once() -> None
     assert drive.missed == []
 
 
+@pytest.mark.parametrize("misfire", ["skip", "fire_once", "catch_up"])
+def test_s6_what_was_due_before_the_store_started_is_reported_and_never_run_late(misfire: Misfire) -> None:
+    # The store came back with the state of 11:55; what was claimed since then may have run.
+    up_from = NOON - 90 * SECOND
+    known = state(slot=NOON - 5 * MINUTE, done=NOON - 5 * MINUTE)._replace(up_from=up_from)
+    drive = Drive(CronSchedule(EACH_MINUTE, misfire), known, wall=NOON + 30 * SECOND)
+    take = drive.ticker.take(drive.now)
+    assert Missed(3, NOON - 4 * MINUTE, NOON - 2 * MINUTE, "no_leader") in take.missed
+    assert take.due is not None
+    assert take.due.slot == {"skip": NOON, "fire_once": NOON, "catch_up": NOON - MINUTE}[misfire]
+
+
 @pytest.mark.parametrize(("misfire", "runs"), [("skip", []), ("fire_once", [4]), ("catch_up", [0, 1, 2, 3, 4])])
 def test_c28_five_slots_that_nobody_led_through(misfire: Misfire, runs: list[int]) -> None:
     last = NOON - HOUR
