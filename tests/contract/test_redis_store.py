@@ -10,14 +10,16 @@ import itertools
 import logging
 import secrets
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contract.test_stores import NOTHING, SECOND, HandClock, Replica, TestNotices, expect, subscription
+from contract.test_stores import HandClock
 from servers import KINDS, Server
+from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import (
@@ -40,13 +42,16 @@ from singletonjob.stores.protocol import (
 from singletonjob.stores.redis import CHUNK, RedisStore
 from singletonjob.stores.redis_address import Address
 from singletonjob.stores.rules import AHEAD
+from singletonjob.testing.contract import LeaseStoreContract
+from singletonjob.testing.contract_base import NOTHING, SECOND, Replica, expect
+from singletonjob.testing.contract_notices import subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     import redis
 
-__all__ = ["TestNotices"]  # run here on these servers, as on every store
+    from singletonjob.stores import LeaseStore
 
 LOCK, STATE = "p:j:lock", "{p:j:lock}:state"
 
@@ -104,6 +109,12 @@ def state(client: redis.Redis) -> dict[str, str]:
 
 def close_to(seconds: float | None, expected: float) -> bool:
     return seconds is not None and expected - 1 < seconds <= expected
+
+
+class TestRedisStore(LeaseStoreContract):
+    @pytest.fixture
+    def make_store(self, server: Server, client: redis.Redis) -> Callable[[], LeaseStore]:
+        return partial(from_url, server.url)
 
 
 # -- what is in Redis ----------------------------------------------------------------------------------------------
@@ -364,6 +375,20 @@ async def test_a_key_of_a_wrong_type_costs_that_job_only(a: Replica, client: red
         Failed(error=f"HMGET {{p:badstate:lock}}:state: {wrong}"),
     )
     assert client.exists("p:badstate:lock") == 0  # no lease that nobody was told of
+
+
+async def test_a_state_that_cannot_be_written_costs_the_lease_and_leaves_no_key_without_it(
+    server: Server, client: redis.Redis
+) -> None:
+    client.execute_command("ACL", "SETUSER", "bob", "on", ">pw", "~*", "allchannels", "+@all", "-hset")  # type: ignore[no-untyped-call]
+    replica = Replica(from_url(server.url.replace("//", "//bob:pw@")), "a")
+    try:
+        assert "HSET" in expect(Failed, await replica.acquire()).error
+        assert client.exists(LOCK) == 0
+    except StoreError:  # what lets nothing be written at all is the matter of all jobs
+        assert client.exists(LOCK) == 0
+    await replica.store.close()
+    client.acl_deluser("bob")
 
 
 async def test_a_set_of_names_of_a_wrong_type_costs_no_lease(

@@ -114,8 +114,8 @@ class JobState(NamedTuple):
 
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
     schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
-    known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `up_from` is set by
-    the elector: what was due before the store started may have run, and been forgotten.
+    known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading.
+    `up_from` is set by the elector: what was due before the store started may have run, and been forgotten.
     """
 
     wall: int

@@ -1,0 +1,35 @@
+"""The promises, checked against a history; see `sim_safety` and `sim_liveness` for the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import sim_liveness, sim_safety
+from .sim_case import Case, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .sim_history import History
+    from .sim_replica import JobPlan
+    from .simulation import Settings
+
+__all__ = ["Violation", "check"]
+
+
+class Violation(AssertionError):
+    """A promise was broken; the text has seed, profile, rule and the last seconds."""
+
+    def __init__(self, seed: int, profile: str, rule: str, text: str, timeline: str) -> None:
+        super().__init__(f"seed {seed}, profile {profile!r}, rule {rule}: {text}\n{timeline}")
+        self.seed = seed
+        self.profile = profile
+        self.rule = rule
+
+
+def check(history: History, settings: Settings, plans: Mapping[str, JobPlan]) -> Found | None:
+    """The first promise that was broken, in time; None: all were kept."""
+    case = Case(history, settings, plans)
+    found = [one for rule in (*sim_safety.RULES, *sim_liveness.RULES) for one in rule(case)]
+    found += [Found(history.ended_at, "errors", text) for text in history.errors]
+    return min(found, default=None)

@@ -1,0 +1,137 @@
+"""Fault profiles: what goes wrong in a simulation, how often, and at whom it aims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .sim_store import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PROFILES", "Profile"]
+
+BODIES = {"quick": 12, "long": 3, "blocking": 0.6, "wedged": 0.1, "endless": 0.3, "rude": 0.2}
+
+NOISY = Network(
+    lost_request=0.02,
+    lost_reply=0.02,
+    duplicated=0.05,
+    slow_request=0.04,
+    slow_reply=0.04,
+    slow=3.0,
+    late=6.0,
+    deaf=0.1,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """`faults` and `bodies` are weights by kind; `number` of faults per simulation, on average,
+    each lasting up to `longest` lock_expiries.
+
+    Faults of a process: crash, stop, pause (SIGSTOP), suspend (the machine's loop clocks stand still, the others do
+    not), block (something else in the process holds its job loop), cut, cut_requests, cut_replies, deaf (no notices),
+    wall_step, switch (a job is disabled for a while). Of all processes: stop_all (each stops, nearly at once). Of the
+    store: refuse, freeze, silence, restart, restart_old (with a state from some time ago), store_step (its clock jumps
+    by up to half the margin).
+
+    `aim` is the chance that a fault hits a leader; `at_limit` the chance that the clock rates are as far apart as is
+    promised, the leader's slow, the store's and the others' fast; `skew` how wrong wall clocks are, in seconds.
+    """
+
+    name: str
+    faults: Mapping[str, float]
+    bodies: Mapping[str, float] = field(default_factory=lambda: BODIES)
+    network: Network = field(default_factory=Network)
+    number: float = 8.0
+    longest: float = 2.5
+    aim: float = 0.6
+    at_limit: float = 0.2
+    skew: float = 0.5
+
+
+ALL = {
+    "crash": 3,
+    "stop": 3,
+    "pause": 2,
+    "suspend": 2,
+    "block": 2,
+    "cut": 2,
+    "cut_requests": 1,
+    "cut_replies": 1,
+    "deaf": 1,
+    "wall_step": 2,
+    "switch": 2,
+    "refuse": 1,
+    "freeze": 1,
+    "silence": 1,
+    "restart": 0.7,
+    "restart_old": 0.7,
+    "store_step": 1,
+}
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="mixed", faults=ALL),
+        Profile(name="noisy", faults=ALL, network=NOISY),
+        Profile(name="handover", faults={"crash": 2, "stop": 3}, skew=60.0),
+        # A leader cut off while all others and the store are as fast as promised: the margin at its limit.
+        Profile(
+            name="cut-off",
+            faults={"cut": 2, "cut_replies": 3, "store_step": 1},
+            bodies={"long": 1, "endless": 3, "quick": 1},
+            at_limit=1.0,
+            aim=1.0,
+        ),
+        # A reply that arrives just in time, and then silence.
+        Profile(
+            name="last-moment",
+            faults={"cut": 3, "silence": 1},
+            bodies={"long": 1, "endless": 2, "quick": 1},
+            network=Network(last_moment=0.5),
+            at_limit=0.5,
+            aim=1.0,
+        ),
+        # Calls that run long after they were given up: late releases across a new term, late acquisitions of the gone.
+        Profile(
+            name="late-calls",
+            faults={"stop": 3, "switch": 4, "crash": 1, "freeze": 2, "cut_replies": 2},
+            network=Network(duplicated=0.5, reset=0.05, slow_request=0.2, lost_reply=0.1, slow=8.0, late=12.0),
+            number=10.0,
+        ),
+        # Replicas that leave while they are asking.
+        Profile(
+            name="leaving",
+            faults={"stop": 2, "stop_all": 3, "switch": 3, "crash": 1},
+            bodies={"quick": 3, "long": 1},
+            network=Network(slow_request=0.5, lost_reply=0.1, reset=0.2, slow=1.0),
+            number=12.0,
+            aim=0.4,
+        ),
+        Profile(
+            name="frozen",
+            faults={"pause": 3, "suspend": 4, "block": 3},
+            bodies={"quick": 3, "long": 3, "endless": 1, "wedged": 0.3, "blocking": 1},
+            aim=0.9,
+        ),
+        # A store that forgets: restarts with nothing, or with keys that name former holders.
+        Profile(
+            name="amnesia",
+            faults={"restart": 3, "restart_old": 4, "crash": 1, "stop": 1, "cut": 1, "refuse": 0.5},
+            bodies={"quick": 4, "long": 2, "endless": 1},
+            network=Network(slow_request=0.5, slow=0.6),
+        ),
+        # Few faults, one at a time: what the bounds on a hand-over and on an outage are measured by.
+        Profile(
+            name="outage",
+            faults={"refuse": 1, "freeze": 1, "silence": 1},
+            bodies={"quick": 3, "long": 1},
+            number=4.0,
+            longest=1.0,
+        ),
+        Profile(name="clocks", faults={"wall_step": 5, "suspend": 1, "crash": 1, "stop": 2}, skew=200.0),
+    )
+}

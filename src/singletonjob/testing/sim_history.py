@@ -1,0 +1,143 @@
+"""What happened in a simulation, in true time: runs from the bodies, leases from the store, faults from the injector.
+
+Nothing here comes from the library's own events. `text` is the whole of it, one line per happening: the same seed gives
+the same text, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+__all__ = ["Fault", "History", "Lease", "Life", "SimRun"]
+
+
+@dataclass(slots=True)
+class SimRun:
+    """One execution of a body. `counted`: ticks that its replica had accounted for when it started."""
+
+    process: str
+    machine: int
+    job: str
+    token: int
+    scheduled: int
+    tick: int | None
+    kind: str
+    started: float
+    counted: int
+    ended: float = inf
+    rude: bool = False  # it ignored its cancellation
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.job} {self.kind} run, token {self.token % 10**9}, due {self.scheduled % 10**9}"
+
+
+@dataclass(slots=True)
+class Lease:
+    """One term as the store has it: from its grant to `ends`, which renewals move, or until it was given back."""
+
+    job: str
+    node: str
+    token: int
+    granted: float
+    ends: float
+    released: bool = False
+    renewed: list[float] = field(default_factory=list[float])
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that was done to the replica `process` ("" for the store or all), from `begin` to `end`."""
+
+    kind: str
+    process: str
+    begin: float
+    end: float
+    job: str = ""  # a leader of this job was aimed at
+
+
+class Life(NamedTuple):
+    """A process, from its start to its end; `crashed`, or stopped in good order."""
+
+    process: str
+    begin: float
+    end: float
+    crashed: bool
+
+
+@dataclass
+class History:
+    """The record of one simulation; all times are true seconds since its begin."""
+
+    runs: list[SimRun] = field(default_factory=list[SimRun])
+    leases: dict[tuple[str, int], Lease] = field(default_factory=dict[tuple[str, int], Lease])
+    claims: dict[tuple[str, int, int], float] = field(default_factory=dict[tuple[str, int, int], float])
+    faults: list[Fault] = field(default_factory=list[Fault])
+    losses: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # when, and its clock then
+    frozen: list[Fault] = field(default_factory=list[Fault])  # all that stopped a job loop from turning
+    stepped: float = 0.0  # how far the store's clock jumped forward, at most, within one lease
+    alive: list[Life] = field(default_factory=list[Life])
+    errors: list[str] = field(default_factory=list[str])  # from handlers of exceptions, and dead heartbeats
+    healed_at: float = 0.0
+    ended_at: float = 0.0
+    lines: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+
+    def say(self, when: float, text: str) -> None:
+        self.lines.append((when, text))
+
+    def leased(self, kind: str, when: float, job: str, node: str, token: int, ends: float) -> None:
+        """The store granted or renewed a term's lease, until `ends`."""
+        lease = self.leases.get((job, token))
+        if kind == "granted" or lease is None:
+            lease = self.leases[job, token] = Lease(job, node, token, when, ends)
+        else:
+            lease.ends = max(lease.ends, ends) if lease.ends > when else lease.ends
+            lease.renewed.append(when)
+        self.say(when, f"store: {kind} {job} to {node}, token {token % 10**9}, until {ends:.3f}")
+
+    def claimed(self, when: float, job: str, node: str, token: int, slot: int) -> None:
+        """The store gave a slot to a term, for the first time or once more."""
+        self.claims.setdefault((job, token, slot), when)
+        self.say(when, f"store: {job} slot {slot % 10**9} claimed by {node}")
+
+    def released(self, when: float, job: str, node: str, token: int) -> None:
+        lease = self.leases.get((job, token))
+        if lease is not None:
+            lease.ends = min(lease.ends, when)
+            lease.released = True
+        self.say(when, f"store: {job} given back by {node}, token {token % 10**9}")
+
+    def store_lost(self, when: float, wall: int) -> None:
+        self.losses.append((when, wall))
+        self.say(when, "store: restarted, data lost")
+
+    def store_stepped(self, when: float, seconds: float) -> None:
+        self.stepped = max(self.stepped, seconds)
+        for lease in self.leases.values():
+            if lease.ends > when:
+                lease.ends = max(when, lease.ends - seconds)
+        self.say(when, f"store: clock stepped {seconds:+.3f} s")
+
+    def froze(self, kind: str, process: str, begin: float, end: float) -> None:
+        self.frozen.append(Fault(kind, process, begin, end))
+        self.say(begin, f"{process}: {kind} until {end:.3f}")
+
+    def fault(self, kind: str, process: str, begin: float, end: float, job: str = "") -> None:
+        self.faults.append(Fault(kind, process, begin, end, job))
+        self.say(begin, f"fault: {kind} {process or 'store'} until {end:.3f}")
+
+    @property
+    def text(self) -> str:
+        """Everything, one line each."""
+        return "\n".join(f"{when:12.6f}  {text}" for when, text in self.lines)
+
+    def timeline(self, until: float, seconds: float) -> str:
+        """The lines of the last so many seconds before `until`, and a little after."""
+        return "\n".join(f"{when:10.4f}  {text}" for when, text in self.lines if until - seconds <= when <= until + 0.5)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each kind of fault was done."""
+        return Counter(fault.kind for fault in self.faults)

@@ -1,0 +1,181 @@
+"""S1 to S8, checked against a history in true time: from starts and ends of bodies, and from the store's leases.
+
+Exempt is what the design exempts, and no more: a body that ignored its cancellation; a run in whose course its job
+loop stood still (a body that blocks, a process that is paused, a machine that sleeps), up to the moment at which it
+must have noticed. Each rule is named after the promise that it belongs to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from .sim_case import FASTEST, SLACK, Case, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .sim_history import Lease, SimRun
+    from .simulation import Settings
+
+__all__ = ["RULES"]
+
+
+def _s1_one_leader(case: Case) -> Iterator[Found]:
+    for job, runs in case.runs.items():
+        open_runs: list[SimRun] = []
+        highest = 0
+        for run in runs:
+            open_runs = [one for one in open_runs if one.ended > run.started]
+            if run.token < highest:
+                yield Found(run.started, "S5", f"{run} starts after a run of token {highest % 10**9}")
+            for other in open_runs:
+                if other.process == run.process:
+                    yield Found(run.started, "S1", f"{run} starts while {other} is in flight in the same process")
+                elif other.token == run.token:
+                    yield Found(run.started, "S1", f"{job}: two processes run token {run.token % 10**9}")
+                elif not case.excused(other, run.started):
+                    yield Found(run.started, "S1", f"{run} starts while {other} is in flight, which nothing excuses")
+            highest = max(highest, run.token)
+            open_runs.append(run)
+
+
+def _s3_ends_with_its_lease(case: Case) -> Iterator[Found]:
+    settings, history = case.settings, case.history
+    for run in history.runs:
+        lease = history.leases.get((run.job, run.token))
+        if lease is None or lease.node != run.process:
+            yield Found(run.started, "S2", f"{run} has a token that the store never gave to this replica")
+            continue
+        usable = _usable_until(lease, run.started, settings)
+        if not lease.released and run.started > usable:
+            yield Found(run.started, "S2", f"{run} starts {run.started - usable:.3f} s past its deadline")
+        if lease.released and run.ended > lease.ends:
+            yield Found(lease.ends, "S4", f"the lease is given back while {run} is in flight")
+        elif run.ended > lease.ends and not case.excused(run, lease.ends):
+            yield Found(lease.ends, "S3", f"{run} is in flight when its lease has ended, until {run.ended:.3f}")
+
+
+def _usable_until(lease: Lease, now: float, settings: Settings) -> float:
+    """The latest moment at which the deadline may lie, by what the store had done up to `now`.
+
+    A renewal that comes after the deadline changes nothing: the term is over for good.
+    """
+    usable = (settings.lock_expiry - settings.margin) * 1.005 + SLACK / 10
+    until = lease.granted + usable
+    for when in lease.renewed:
+        if when > min(until, now):
+            break
+        until = when + usable
+    return until
+
+
+def _s4_nobody_gone_holds(case: Case) -> Iterator[Found]:
+    """A late renewal does not keep a dead holder's lease, a late acquisition takes none for one that has left."""
+    history, bound = case.history, case.settings.call_timeout * 1.05 + 0.1
+    lives = {life.process: life for life in history.alive}
+    for lease in history.leases.values():
+        life = lives[lease.node]
+        last = max([lease.granted, *lease.renewed])
+        # One that left in good order waits for what may still come of its calls; only a duplicate may come later.
+        if last > life.end + (bound if life.crashed or case.settings.duplicated else 0.0):
+            yield Found(last, "S4", f"{lease.node} ended at {life.end:.3f} and gets {lease.job} at {last:.3f}")
+    for fault in history.faults:
+        if fault.kind != "stop":
+            continue
+        for run in history.runs:
+            lease_of_run = history.leases.get((run.job, run.token))
+            if lease_of_run is not None and run.process == fault.process and lease_of_run.granted > fault.begin + 0.1:
+                yield Found(run.started, "S4", f"{run} starts in a term that began after {run.process} had to stop")
+
+
+def _s4_nobody_asks_while_it_runs(case: Case) -> Iterator[Found]:
+    """While a body of an earlier term runs, its replica gets no new one; a duplicate changes nothing."""
+    for run in case.history.runs:
+        for lease in case.leases[run.job]:
+            if lease.node == run.process and lease.token > run.token and run.started < lease.granted < run.ended:
+                yield Found(lease.granted, "S4", f"{run.process} is granted {run.job} while {run} is in flight")
+
+
+def _s5_tokens_grow(case: Case) -> Iterator[Found]:
+    for job, leases in case.leases.items():
+        for older, newer in pairwise(leases):
+            if newer.token <= older.token:
+                yield Found(newer.granted, "S5", f"{job}: token {newer.token} is granted after {older.token}")
+            lost = any(older.granted < when <= newer.granted for when, _ in case.history.losses)
+            if newer.granted < older.ends - SLACK and newer.node != older.node and not lost:
+                yield Found(newer.granted, "S1", f"{job}: granted to {newer.node} within the lease of {older.node}")
+
+
+def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
+    skew = round(2 * case.settings.skew * 1e6)
+    for job, runs in case.runs.items():
+        if case.plans[job].shape != "cron":
+            continue
+        first: dict[int, SimRun] = {}
+        for run in runs:
+            other = first.setdefault(run.scheduled, run)
+            lost = any(other.started < when <= run.started for when, _ in case.history.losses)
+            if other is not run and not lost:
+                yield Found(run.started, "S6", f"{run} starts; the slot ran at {other.started:.3f} already")
+            granted = case.history.leases[job, run.token].granted if (job, run.token) in case.history.leases else 0
+            for when, wall in case.history.losses:
+                if granted > when and run.scheduled < wall - skew:
+                    yield Found(run.started, "S6", f"{run} starts; it was due before the store lost its data")
+
+
+def _s6_a_claimed_slot_runs(case: Case) -> Iterator[Found]:
+    """While its term lasts and its process turns: also where the answer to the claim was lost."""
+    soon = 4 * case.settings.call_timeout + 1
+    ran = {(run.job, run.token, run.scheduled) for run in case.history.runs}
+    for (job, token, slot), when in case.history.claims.items():
+        lease = case.history.leases[job, token]
+        lives = any(renewed > when + soon for renewed in lease.renewed)
+        if case.plans[job].misfire == "skip" or not lives or (job, token, slot) in ran:
+            continue  # a slot that is late is skipped
+        if not any(one.begin < when + soon and one.end > when for one in case.frozen[lease.node]):
+            yield Found(when + soon, "S6", f"{lease.node} claimed slot {slot % 10**9} of {job}, and never ran it")
+
+
+def _s7_a_wedged_loop_does_not_lead(case: Case) -> Iterator[Found]:
+    settings = case.settings
+    called = settings.call_timeout * 1.05 + 0.1
+    for lease in case.history.leases.values():
+        for one in case.frozen[lease.node]:
+            limit = one.begin + settings.stall_limit * FASTEST + called
+            late = [when for when in lease.renewed if limit < when < one.end]
+            if late:
+                yield Found(
+                    late[0], "S7", f"{lease.node} renews {lease.job}; its loop stands still since {one.begin:.3f}"
+                )
+    if settings.timeout is None:
+        return
+    longest = (settings.timeout + settings.grace) * FASTEST + called
+    for run in case.history.runs:
+        lease_of_run = case.history.leases.get((run.job, run.token))
+        renewed = lease_of_run.renewed if lease_of_run is not None else []
+        at = bisect_left(renewed, run.started + longest)
+        if at < len(renewed) and renewed[at] < run.ended:
+            yield Found(renewed[at], "S7", f"the lease of {run} is renewed after its timeout and grace")
+
+
+def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Found]:
+    guard = (case.settings.lock_expiry + 1) * 0.995
+    for lease in case.history.leases.values():
+        for when, _ in case.history.losses:
+            if when < lease.granted < when + guard:
+                yield Found(lease.granted, "S8", f"{lease.job} is granted {lease.granted - when:.3f} s after a restart")
+
+
+RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
+    _s1_one_leader,
+    _s3_ends_with_its_lease,
+    _s4_nobody_gone_holds,
+    _s4_nobody_asks_while_it_runs,
+    _s5_tokens_grow,
+    _s6_one_run_per_slot,
+    _s6_a_claimed_slot_runs,
+    _s7_a_wedged_loop_does_not_lead,
+    _s8_nothing_is_acquired_from_a_store_that_forgot,
+)

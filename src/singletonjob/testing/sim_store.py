@@ -1,0 +1,285 @@
+"""The simulated store, and the network between it and each replica.
+
+It keeps leases by `stores.rules`, as every store does, on a clock of its own. What it grants, renews and loses it tells
+the history: the checker compares the bodies' runs with that. A request of a connection that was made before the store
+restarted never runs; any other may run however late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .._errors import StoreUnavailable
+from ..stores.protocol import Claimed, ClaimSlot, Granted, Released, Renewed, Reply
+from ..stores.rules import Record, apply, view
+from .sim_time import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ..stores.protocol import Batch, JobView, Verdict
+    from .sim_history import History
+    from .sim_time import SimLoop, World
+
+__all__ = ["Network", "SimClient", "SimStore"]
+
+Mode: TypeAlias = Literal["up", "refuses", "frozen", "silent"]
+
+KEPT = 8
+"""So many old states are kept for a restart to come back with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """How likely each mishap of one exchange is, from 0 to 1. `slow` and `late` are the longest, in seconds."""
+
+    lost_request: float = 0.0
+    lost_reply: float = 0.0
+    reset: float = 0.0  # the connection ends, and the request still arrives
+    duplicated: float = 0.0
+    slow_request: float = 0.0
+    slow_reply: float = 0.0
+    last_moment: float = 0.0  # the reply comes in the last hundredth of the time that the call has
+    slow: float = 1.0
+    late: float = 0.0  # a duplicate comes up to so much later
+    deaf: float = 0.0  # a notice does not come through
+
+
+class SimStore:
+    """The one store of a simulation. `rate` and `offset` as those of a replica's clock."""
+
+    def __init__(self, world: World, history: History, *, rate: float, offset: int) -> None:
+        self._world = world
+        self._history = history
+        self._rate = rate
+        self._offset = offset
+        self._records: defaultdict[str, Record] = defaultdict(Record)
+        self._old: list[dict[str, Record]] = []
+        self._waiting: list[tuple[SimClient, Batch, _Connection, asyncio.Future[Reply] | None]] = []
+        self.mode: Mode = "up"
+        self.started = -1000.0
+        self.life = 0  # grows with each restart
+        self.clients: list[SimClient] = []
+
+    def wall(self) -> int:
+        return EPOCH + self._offset + int(self._world.now * self._rate * 1e6)
+
+    def holder(self, job: str) -> str | None:
+        record = self._records[job]
+        live = record.expires is not None and record.expires > self.wall()
+        return record.holder if live else None
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def set_mode(self, mode: Mode) -> None:
+        """From "up", an outage; back to "up", its end. What a frozen store was asked meanwhile, it does then."""
+        self.mode = mode
+        if mode == "up":
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                self.arrive(*one, self._world.now)
+        else:
+            for client in self.clients:
+                client.lose_subscription(at_once=mode == "refuses")
+
+    def keep_state(self) -> None:
+        """Write down the state, for a restart to come back with."""
+        self._old = [*self._old[1 - KEPT :], {job: copy(record) for job, record in self._records.items()}]
+
+    def restart(self, *, old: bool) -> None:
+        """Come back at once, empty or with a state from some time ago."""
+        states = self._old if old else []
+        state = states[self._world.random.randrange(len(states))] if states else {}
+        self._records = defaultdict(Record, {job: copy(record) for job, record in state.items()})
+        self.started = self._world.now
+        self.life += 1
+        self._waiting.clear()
+        self._history.store_lost(self._world.now, self.wall())
+        for client in self.clients:
+            client.lose_subscription(at_once=True)
+
+    def step(self, seconds: float) -> None:
+        """Its wall clock, on which leases end, jumps forward."""
+        self._offset += round(seconds * 1e6)
+        self._history.store_stepped(self._world.now, seconds / self._rate)
+
+    # -- service ---------------------------------------------------------------------------------------------------
+
+    def arrive(
+        self,
+        client: SimClient,
+        batch: Batch,
+        connection: _Connection,
+        future: asyncio.Future[Reply] | None,
+        _when: float,
+    ) -> None:
+        """A request is here."""
+        if self.mode == "frozen":
+            self._waiting.append((client, batch, connection, future))
+        elif self.mode == "refuses":
+            client.deliver(future, StoreUnavailable("refused"))
+        elif self.mode == "up":
+            if connection.life is None and not batch.requests:
+                connection.life = self.life
+            if connection.life != self.life:
+                client.deliver(future, StoreUnavailable("connection reset"))
+            else:
+                client.deliver(future, self._serve(batch), batch.bound)
+
+    def _serve(self, batch: Batch) -> Reply:
+        clock, now = self.wall(), self._world.now
+        if not batch.requests:
+            return Reply(clock=clock, up_for=float(int((now - self.started) * self._rate)))
+        if batch.void_at is not None and clock > batch.void_at:
+            return Reply(clock=clock, void=True)
+        verdicts: list[Verdict] = []
+        released: set[str] = set()
+        for request in batch.requests:
+            record = self._records[request.job]
+            verdict = apply(record, request, node=batch.node, clock=clock, wall=clock)
+            verdicts.append(verdict)
+            if isinstance(verdict, Granted | Renewed):
+                assert record.expires is not None  # noqa: S101 - the rules have just set it
+                ends = now + (record.expires - clock) / 1e6 / self._rate
+                kind = "granted" if isinstance(verdict, Granted) else "renewed"
+                self._history.leased(kind, now, request.job, batch.node, record.token, ends)
+            elif isinstance(verdict, Claimed) and isinstance(request, ClaimSlot):
+                self._history.claimed(now, request.job, batch.node, request.token, request.slot)
+            elif isinstance(verdict, Released) and verdict.mine:
+                self._history.released(now, request.job, batch.node, record.token)
+                released.add(request.job)
+        for client in self.clients if released else ():
+            client.hear(frozenset(released))
+        return Reply(clock=clock, verdicts=tuple(verdicts))
+
+    def peek(self) -> tuple[JobView, ...]:
+        views = [view(job, record, self.wall()) for job, record in self._records.items()]
+        return tuple(sorted(one for one in views if one is not None))
+
+
+class _Connection:
+    """`life` is the store's when the connection's first request arrived there."""
+
+    __slots__ = ("life",)
+
+    def __init__(self) -> None:
+        self.life: int | None = None
+
+
+class SimClient:
+    """One replica's `LeaseStore`, on its heartbeat loop. `cut` says which direction is cut off."""
+
+    def __init__(self, world: World, store: SimStore, loop: SimLoop, network: Network, ping: float) -> None:
+        self._world = world
+        self._store = store
+        self._loop = loop
+        self._ping = ping  # the time after which a dead subscription is noticed at the latest
+        self._connection: _Connection | None = None
+        self._news: set[str] = set()
+        self._told = asyncio.Event()
+        self._broken = False
+        self._subscribed = False
+        self.network = network
+        self.cut: Literal["", "both", "requests", "replies"] = ""
+
+    async def exchange(self, batch: Batch) -> Reply:
+        world, network, draw = self._world, self.network, self._world.random.random
+        if not batch.requests:
+            self._connection = _Connection()
+        connection = self._connection
+        if connection is None:
+            raise StoreUnavailable("not connected")
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        takes = 0.0002 + 0.002 * draw()
+        if draw() < network.slow_request:
+            takes += network.slow * draw()
+        if self.cut not in {"both", "requests"} and draw() >= network.lost_request:
+            world.at(world.now + takes, partial(self._store.arrive, self, batch, connection, future))
+        if draw() < network.reset:
+            world.at(world.now + takes * draw(), partial(self._arrived, future, StoreUnavailable("connection reset")))
+        if draw() < network.duplicated and not self.cut:
+            # Half of the duplicates come while they are still good for something.
+            again = world.now + takes + draw() * (network.late if draw() < 0.5 else batch.bound)
+            world.at(again, partial(self._store.arrive, self, batch, connection, None))
+        try:
+            return await future
+        except BaseException:
+            self._connection = None
+            raise
+
+    def deliver(
+        self, future: asyncio.Future[Reply] | None, answer: Reply | StoreUnavailable, bound: float = 0.0
+    ) -> None:
+        """The store's answer is on its way; nobody waits for that to a duplicate."""
+        world, network, draw = self._world, self.network, self._world.random.random
+        if future is None or self.cut in {"both", "replies"} or draw() < network.lost_reply:
+            return
+        takes = 0.0002 + 0.002 * draw()
+        if draw() < network.slow_reply:
+            takes += network.slow * draw()
+        elif draw() < network.last_moment:
+            takes = bound * (0.98 + 0.02 * draw())
+        world.at(world.now + takes, partial(self._arrived, future, answer))
+
+    def _arrived(self, future: asyncio.Future[Reply], answer: Reply | StoreUnavailable, _when: float) -> None:
+        if not self._loop.dead:
+            self._loop.call_soon(_settle, future, answer)
+
+    # -- notices ---------------------------------------------------------------------------------------------------
+
+    async def notices(self, project: str) -> AsyncGenerator[frozenset[str]]:  # noqa: ARG002 - there is one project
+        await asyncio.sleep(0.001)
+        if self._store.mode != "up" or self.cut:
+            raise StoreUnavailable("cannot subscribe")
+        self._broken, self._subscribed = False, True
+        self._news.clear()
+        yield frozenset()
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            if self._broken:
+                raise StoreUnavailable("subscription lost")
+            news, self._news = frozenset(self._news), set()
+            yield news
+
+    def hear(self, jobs: frozenset[str]) -> None:
+        """A notice is on its way."""
+        draw = self._world.random.random
+        if self._subscribed and not self.cut and draw() >= self.network.deaf:
+            self._world.at(self._world.now + 0.0002 + 0.002 * draw(), partial(self._heard, jobs))
+
+    def _heard(self, jobs: frozenset[str], _when: float) -> None:
+        if not self._loop.dead and self._subscribed:
+            self._news |= jobs
+            self._loop.call_soon(self._told.set)
+
+    def lose_subscription(self, *, at_once: bool) -> None:
+        """The connection is gone; where nobody says so, a ping finds out."""
+        self._subscribed = False
+        delay = 0.001 if at_once else self._ping * (1 + self._world.random.random())
+        self._world.at(self._world.now + delay, self._break)
+
+    def _break(self, _when: float) -> None:
+        if not self._loop.dead:
+            self._broken = True
+            self._loop.call_soon(self._told.set)
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:  # noqa: ARG002 - there is one project
+        return self._store.peek()
+
+    async def close(self) -> None:
+        self._subscribed = False
+
+
+def _settle(future: asyncio.Future[Reply], answer: Reply | StoreUnavailable) -> None:
+    if future.done():
+        return
+    if isinstance(answer, StoreUnavailable):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

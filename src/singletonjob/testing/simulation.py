@@ -1,0 +1,288 @@
+"""`Simulation`: a fleet of unmodified replicas, a store and a network that fail, in virtual time, from one seed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from .sim_checker import Violation, check
+from .sim_faults import PROFILES, Profile
+from .sim_history import History
+from .sim_replica import JobPlan, Process
+from .sim_store import Network, SimStore
+from .sim_time import SimClock, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._schedule import Misfire
+
+__all__ = ["Settings", "Simulation"]
+
+LENGTH = 20.0
+"""How long a simulation is, in `lock_expiry`s; faults happen in the first two thirds, then all heals."""
+
+HEALS_AT = 0.66
+
+GENTLE = {"quick": 4.0, "long": 1.0}
+
+
+class Settings(NamedTuple):
+    """What all replicas of a simulation share, and what the checker measures against; durations in seconds."""
+
+    lock_expiry: float
+    margin: float
+    heartbeat_interval: float
+    max_backoff: float
+    stall_limit: float
+    grace: float
+    timeout: float | None
+    skew: float
+    calm: bool
+    duplicated: bool
+
+    @property
+    def call_timeout(self) -> float:
+        """The longest of any replica."""
+        return (self.lock_expiry - self.margin - 0.6 * self.heartbeat_interval) / 3
+
+
+class Simulation:
+    """One fleet's life from one seed; the same seed and arguments make the same history, byte for byte.
+
+    `run` returns what happened and raises `Violation` if a promise was broken. `faults` is a profile or its name.
+    """
+
+    def __init__(self, seed: int, replicas: int = 3, jobs: int = 2, faults: Profile | str = "mixed") -> None:
+        self.seed = seed
+        self.profile = PROFILES[faults] if isinstance(faults, str) else faults
+        # Seeded with text: how that becomes a state does not depend on the process.
+        self._random = random = Random(f"{seed} {self.profile.name}")  # noqa: S311 - to be repeatable is the point
+        self._world = World(random)
+        self.history = History()
+        self._network = self.profile.network
+        self._settings = settings = self._draw_settings()
+        self._plans = [self._draw_plan(number) for number in range(jobs)]
+        self._at_limit = random.random() < self.profile.at_limit
+        # Any two clocks' rates differ by less than 1 %.
+        rate = 1.0049 if self._at_limit else random.uniform(0.9951, 1.0049)
+        self._store = SimStore(self._world, self.history, rate=rate, offset=0)
+        self._clocks = [SimClock(self._world, self._draw_rate(n), self._draw_offset()) for n in range(replicas)]
+        self._options = [self._draw_options(settings) for _ in range(replicas)]
+        self._processes: list[Process | None] = [None] * replicas
+        self._started = [0] * replicas
+        self._gone: list[Process] = []  # kept to the end: what falls to a garbage collection is not repeatable
+        self._healing = False
+
+    def run(self) -> History:
+        """Let it all happen, and check it. Raises `Violation`."""
+        history, world, expiry = self.history, self._world, self._settings.lock_expiry
+        length = LENGTH * expiry
+        history.healed_at, history.ended_at = length * HEALS_AT, length
+        for number in range(len(self._processes)):
+            world.at(self._random.random() * expiry / 2, partial(self._start, number))
+        for _ in range(max(3, round(self._random.gauss(self.profile.number, 2)))):
+            world.at(length * self._random.uniform(0.05, HEALS_AT - 0.04), self._strike)
+        for turn in range(int(LENGTH * HEALS_AT * 2)):
+            world.at(turn * expiry / 2 + 0.1, lambda _: self._store.keep_state())
+        world.at(length * HEALS_AT, self._heal)
+        logger = logging.getLogger("singletonjob")
+        told, logger.disabled = logger.disabled, True
+        collects = gc.isenabled()
+        gc.disable()  # what a collection ends, it ends at no repeatable moment
+        try:
+            world.run(length)
+            for process in [*self._processes]:
+                if process is not None:
+                    process.end("the simulation is over")
+            for process in self._gone:
+                process.job_loop.unwind()
+                process.beat_loop.unwind()
+        finally:
+            logger.disabled = told
+            if collects:
+                gc.enable()
+        history.say(length, "end")
+        found = check(history, self._settings, {plan.name: plan for plan in self._plans})
+        if found is not None:
+            when, rule, text = found
+            raise Violation(self.seed, self.profile.name, rule, text, history.timeline(when, 2.5 * expiry))
+        return history
+
+    # -- what is drawn ------------------------------------------------------------------------------------------------
+
+    def _draw_settings(self) -> Settings:
+        random, network = self._random, self.profile.network
+        expiry = random.choice([1.5, 2.0, 3.0])
+        return Settings(
+            lock_expiry=expiry,
+            margin=expiry * random.choice([0.05, 0.1, 0.1, 0.1, 0.2]),
+            heartbeat_interval=expiry * random.choice([0.2, 0.3, 0.3]),
+            max_backoff=expiry,
+            stall_limit=random.choice([3.0, 5.0]),
+            grace=random.choice([0.0, expiry / 4, expiry]),
+            timeout=random.choice([None, expiry * 1.5]),
+            skew=self.profile.skew,
+            calm=network == Network(),
+            duplicated=network.duplicated > 0,
+        )
+
+    def _draw_plan(self, number: int) -> JobPlan:
+        random = self._random
+        shape = ["fixed", "cron", "interval"][number % 3] if random.random() < 0.7 else ["cron", "interval"][number % 2]
+        every: Any = {"fixed": 0.7, "interval": 0.9, "cron": "*/2 * * * * *"}[shape]
+        misfire: Misfire = random.choice(["skip", "skip", "fire_once", "catch_up"])
+        return JobPlan(f"{shape}-{number}", shape, every, misfire, self.profile.bodies)
+
+    def _draw_rate(self, number: int) -> float:
+        if self._at_limit:
+            return 0.9951 if number == 0 else 1.0049
+        return self._random.uniform(0.9951, 1.0049)
+
+    def _draw_offset(self) -> int:
+        return round(self._random.uniform(-self.profile.skew, self.profile.skew) * 1e6)
+
+    def _draw_options(self, settings: Settings) -> dict[str, Any]:
+        beat = settings.heartbeat_interval * self._random.choice([1, 1, 0.6])
+        return {
+            "lock_expiry": settings.lock_expiry,
+            "margin": settings.margin,
+            "heartbeat_interval": beat,
+            "max_backoff_delay": max(beat, settings.max_backoff * self._random.choice([1, 0.5])),
+            "stall_limit": settings.stall_limit,
+            "shutdown_grace": settings.grace,
+            "timeout": settings.timeout,
+            "warn_on_long_run": False,
+        }
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int, _when: float = 0.0) -> None:
+        if self._processes[number] is not None:
+            return
+        self._started[number] += 1
+        process = self._processes[number] = Process(
+            f"r{number}.{self._started[number]}",
+            number,
+            world=self._world,
+            clock=self._clocks[number],
+            store=self._store,
+            history=self.history,
+            network=self._network,
+            plans=self._plans,
+            options=self._options[number],
+            switched="switch" in self.profile.faults,
+            ended=self._ended,
+        )
+        if self._healing:
+            process.bodies = GENTLE
+        self.history.say(self._world.now, f"{process.name}: started")
+
+    def _ended(self, process: Process) -> None:
+        self._store.clients.remove(process.client)
+        self._processes[process.machine] = None
+        self._gone.append(process)
+        pause = self._settings.lock_expiry * self._random.uniform(0.05, 2.0)
+        if self._world.now < self.history.ended_at:
+            self._world.at(self._world.now + pause, partial(self._start, process.machine))
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, when: float) -> None:
+        random, profile, expiry = self._random, self.profile, self._settings.lock_expiry
+        kind = random.choices(list(profile.faults), list(profile.faults.values()))[0]
+        longest = self.history.healed_at - when - 0.01
+        share = random.choice([random.uniform(0.02, 0.4), random.uniform(0.2, 1.0)])
+        seconds = min(expiry * profile.longest * share, longest)
+        job = random.choice(self._plans).name
+        if kind in {"refuse", "freeze", "silence", "restart", "restart_old", "store_step"}:
+            self.history.fault(kind, "", when, when + seconds)
+            self._strike_store(kind, seconds)
+            return
+        if kind == "stop_all":
+            for one in self._processes:
+                if one is not None:
+                    self._later(0.1 * expiry * random.random(), partial(self._stop, one))
+            return
+        process = self._victim(job)
+        if process is None:
+            return
+        leads = self._store.holder(job) == process.name
+        instant = kind in {"crash", "stop", "wall_step"}
+        self.history.fault(kind, process.name, when, when if instant else when + seconds, job if leads else "")
+        self._strike_process(kind, process, job, seconds)
+
+    def _stop(self, process: Process) -> None:
+        if process.alive and not process.stopping:
+            self.history.fault("stop", process.name, self._world.now, self._world.now)
+            process.stop()
+
+    def _victim(self, job: str) -> Process | None:
+        living = [process for process in self._processes if process is not None]
+        if self._random.random() < self.profile.aim:
+            holder = self._store.holder(job)
+            living = [process for process in living if process.name == holder] or living
+        return self._random.choice(living) if living else None
+
+    def _strike_store(self, kind: str, seconds: float) -> None:
+        store = self._store
+        modes: dict[str, Literal["refuses", "frozen", "silent"]]
+        modes = {"refuse": "refuses", "freeze": "frozen", "silence": "silent"}
+        if kind in modes:
+            store.set_mode(modes[kind])
+            self._later(seconds, lambda: store.set_mode("up"))
+        elif kind == "store_step":
+            if self.history.stepped == 0:  # more than one within a lease would be more than is promised
+                store.step(self._settings.margin / 2 * self._random.random())
+        else:
+            store.restart(old=kind == "restart_old")
+
+    def _strike_process(self, kind: str, process: Process, job: str, seconds: float) -> None:
+        client = process.client
+        if kind == "crash":
+            process.end("crashed")
+        elif kind == "stop":
+            process.stop()
+        elif kind == "pause":
+            process.freeze("paused", seconds, whole=True)
+        elif kind == "suspend":
+            process.clock.suspend(seconds)
+            process.freeze("suspended", seconds, whole=True)
+        elif kind == "block":
+            process.freeze("blocked", seconds, whole=False)
+        elif kind == "deaf":
+            usual, client.network = client.network, replace(client.network, deaf=1.0)
+            self._later(seconds, partial(setattr, client, "network", usual))
+        elif kind == "wall_step":
+            process.clock.offset = self._draw_offset()
+        elif kind == "switch":
+            process.switched_off.add(job)
+            self._later(seconds, partial(process.switched_off.discard, job))
+        else:
+            client.cut = {"cut": "both", "cut_requests": "requests", "cut_replies": "replies"}[kind]  # type: ignore[assignment]
+            client.lose_subscription(at_once=False)
+            self._later(seconds, partial(setattr, client, "cut", ""))
+
+    def _later(self, seconds: float, call: Callable[[], object]) -> None:
+        def ended(_when: float) -> None:
+            call()
+
+        self._world.at(self._world.now + seconds, ended)
+
+    def _heal(self, when: float) -> None:
+        self.history.say(when, "all heals")
+        self._healing = True
+        self._network = Network()
+        self._store.set_mode("up")
+        for number, process in enumerate(self._processes):
+            if process is None:
+                self._start(number)
+                continue
+            process.bodies = GENTLE
+            process.client.network = self._network
+            process.client.cut = ""
+            process.switched_off.clear()
