@@ -1,6 +1,6 @@
 """The elector: who leads, decided from what the store said and what time it is. Pure: no clock, no I/O, no threads.
 
-More than 300 lines, since all transitions of one state machine belong in one place: S1 to S8 are read here, or nowhere.
+More than 300 lines, since all transitions of one state machine belong in one place: who may lead is read here alone.
 
 Theory of operation
 ===================
