@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["KINDS", "Server", "free_port"]
+__all__ = ["KINDS", "OLDEST", "Server", "free_port"]
 
 
 def free_port(below: int = 65536) -> int:
@@ -56,6 +56,9 @@ _BINARIES = _binaries()
 
 KINDS = tuple(_BINARIES)
 """The servers that there are here."""
+
+OLDEST = KINDS[0]
+"""For tests that need just one of them."""
 
 
 @dataclass

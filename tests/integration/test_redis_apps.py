@@ -19,7 +19,7 @@ from integration.test_redis_store import FAST, RIGHTS
 from proxy import Proxy
 from redis_replicas import lock, old_enough, state
 from replicas import boot
-from servers import Server, free_port
+from servers import OLDEST, Server, free_port
 from singletonjob import ConfigError, Run, SingletonJobs
 from singletonjob.stores.protocol import Acquire, Batch, Progress, Refused, Release, Released
 from singletonjob.stores.redis import RedisStore
@@ -150,7 +150,7 @@ async def test_c02_silence_is_no_lease(proxy: Proxy, look: redis.Redis, logs: Ca
 
 
 async def test_c02_the_refusal_of_a_replica_is_no_lease(server: Server, tmp_path: Path, logs: Capture) -> None:
-    with Server("redis-6.2", tmp_path, options={"replicaof": f"127.0.0.1 {free_port()}"}) as replica:
+    with Server(OLDEST, tmp_path, options={"replicaof": f"127.0.0.1 {free_port()}"}) as replica:
         assert "is a read-only replica" in await asked_in_vain(One("b", replica.url), logs)
 
 
@@ -255,7 +255,7 @@ async def test_c20_after_a_flush_the_old_leader_runs_for_a_heartbeat_and_a_call_
 async def test_c21_without_the_guard_an_empty_server_has_one_leader_soon_and_two_for_a_heartbeat_and_a_call_at_most(
     tmp_path: Path,
 ) -> None:
-    with Server("redis-6.2", tmp_path) as own:
+    with Server(OLDEST, tmp_path) as own:
         apps = {who: One(who, own.url, **LONG) for who in "abc"}
         async with started(*apps.values()):
             for _ in range(3):
@@ -320,7 +320,7 @@ async def test_c84_a_restart_that_kept_the_data_costs_no_leadership(tmp_path: Pa
 
 
 async def test_a_server_that_restarts_with_an_old_state_makes_no_second_leader(tmp_path: Path) -> None:
-    with Server("redis-6.2", tmp_path) as own, own.client(decode_responses=True) as look:
+    with Server(OLDEST, tmp_path) as own, own.client(decode_responses=True) as look:
         old_enough(own, 2)
         on = True
         a = One("a", own.url, amnesia_guard=True, enabled=lambda: on)

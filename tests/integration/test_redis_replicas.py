@@ -19,7 +19,7 @@ from integration.test_replicas import BLOCKING, EAGER, THREE_JOBS
 from proxy import Proxy
 from redis_replicas import RedisFleet, lock
 from replicas import TICK, boot, hand_over, wait_for
-from servers import Server
+from servers import OLDEST, Server
 from singletonjob.cli.demo_report import overlaps
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def fleet(tmp_path: Path, server: Server) -> Iterator[RedisFleet]:
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """One that a test may kill; not started yet."""
-    server = Server("redis-6.2", tmp_path)
+    server = Server(OLDEST, tmp_path)
     yield server
     server.kill()
 

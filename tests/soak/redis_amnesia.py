@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from contract.test_redis_store import ORIGINAL_ACQUIRE
 from redis_replicas import RedisFleet, lock, old_enough
 from replicas import boot, wait_for
-from servers import Server
+from servers import OLDEST, Server
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say, spread
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RESTARTS, FLUSHES = 10, 5
 LOCK_EXPIRY, HEARTBEAT = 3.0, 0.9
 CALL_TIMEOUT = (LOCK_EXPIRY - LOCK_EXPIRY / 10 - HEARTBEAT) / 3
-KIND = "redis-6.2"
+KIND = OLDEST
 
 APP = """
 app = SingletonJobs("pricing", enabled=lambda: not Path(f"off-{name}").exists(), **options)
