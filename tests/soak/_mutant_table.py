@@ -24,8 +24,8 @@ MEMORY = ("tests/contract/test_stores.py::TestMemoryStore", "-k", "not contend")
 SQLITE = ("tests/contract/test_stores.py::TestSqliteStore",)
 SQLITE_CALLS = (*SQLITE, "-k", "not contend")
 SQLITE_FILE = ("tests/integration/test_sqlite_store.py", "-k", "cancelled_while or reboot or killed_holder")
-REDIS = ("tests/contract/test_redis_store.py::TestRedisStore", "-k", "6.2 and not contend")
-REDIS_KEYS = ("tests/contract/test_redis_store.py", "-k", "6.2")
+REDIS = ("tests/contract/test_redis_store.py::TestRedisStore", "-k", f"{OLDEST} and not contend")
+REDIS_KEYS = ("tests/contract/test_redis_store.py", "-k", OLDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
