@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from servers import OLDEST
+
 __all__ = ["MUTANTS", "Mutant"]
 
 ELECTION = ("tests/unit/test_election.py", "tests/unit/test_election_properties.py")
