@@ -110,9 +110,9 @@ class Heartbeat:
         return self._loop.create_task(self.main())
 
     def _run(self) -> None:
-        assert self._loop is not None  # noqa: S101 - set by start
-        error: BaseException | None = None
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+        loop, error = self._loop, None
+        assert loop is not None  # noqa: S101 - set by start
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(self.main())
             except BaseException as raised:

@@ -217,7 +217,7 @@ class Service:
                 self._journal.switch_failed(name, error, kept=on)
             if on != last:
                 (self._switched_off.discard if on else self._switched_off.add)(name)
-                self._heartbeat.post(lambda now, on=on: self._elector.set_enabled(now, name, on))  # type: ignore[misc]
+                self._heartbeat.post(lambda now, on=on: self._elector.set_enabled(now, name, on))  # type: ignore[misc]  # binds `on`
                 if last is not None or not on:
                     self._journal.switched(name, on=on)
                 last = on
