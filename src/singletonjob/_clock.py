@@ -8,6 +8,7 @@ Ticks and slots live on the *wall clock*, the one that all replicas share.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Protocol
 
 from ._model import Now
@@ -35,18 +36,18 @@ class Clock(Protocol):
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", None))
 
 
+_boot = time.monotonic if BOOT_CLOCK is None else partial(time.clock_gettime, BOOT_CLOCK)
+
+
 class SystemClock:
     """The machine's own clocks."""
 
     __slots__ = ()
 
-    def boot(self) -> float:
-        if BOOT_CLOCK is None:
-            return time.monotonic()
-        return time.clock_gettime(BOOT_CLOCK)
+    boot = staticmethod(_boot)
 
     def wall(self) -> int:
         return time.time_ns() // 1000
 
     def now(self) -> Now:
-        return Now(time.time_ns() // 1000, self.boot())
+        return Now(time.time_ns() // 1000, _boot())

@@ -114,7 +114,7 @@ class Run(Term):
     def __init__(
         self, lease: Lease, signal: StopSignal, *, scheduled: int, started: int, tick: int | None, previous: int | None
     ) -> None:
-        super().__init__(lease)
+        self._lease = lease
         self._signal = signal
         self._scheduled = scheduled
         self._started = started

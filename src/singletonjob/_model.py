@@ -8,7 +8,7 @@ clocks, read together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "Elected",
@@ -37,8 +37,7 @@ MisfireCause: TypeAlias = Literal["overlap", "late", "no_leader", "interrupted",
 """Why a slot did not run when due; see `Misfired`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(NamedTuple):
     """One moment on both clocks: `wall` in microseconds since the epoch, `boot` in seconds on the boot clock."""
 
     wall: int

@@ -14,16 +14,19 @@ import contextvars
 import inspect
 import threading
 from functools import partial
+from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from types import CoroutineType
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
 from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
 from ._schedule import Wake
+from .scope import Scope
+from .sleeper import Sleeper
 from .stats import Counts
 from .stores.protocol import Claimed, ClaimSlot
-from .threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,14 +43,19 @@ if TYPE_CHECKING:
     from .jobs.options import JobOptions
     from .journal import Journal
     from .stores.protocol import JobState, NotClaimed
+    from .threads import DaemonWorker
 
 __all__ = ["Runner"]
 
 HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
 
+H = TypeVar("H")
+
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 """How a call of the user's code ended; None: it was not made, because the term did not allow it."""
+
+RAN_WELL: Result = ("ok", None)
 
 
 class Runner:
@@ -67,7 +75,7 @@ class Runner:
     ) -> None:
         self.job = job
         self.options = options
-        self.counts = Counts()
+        self.counts = Counts(clock)
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
         self._clock = clock
         self._timers = timers
@@ -80,13 +88,15 @@ class Runner:
         self._reason: Reason | None = None  # why no more runs start
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
         self._cut: str | None = None  # why the call in flight was cancelled
-        self._scope: asyncio.Timeout | None = None  # around the user's code, while it runs on the loop
+        self._scope: Scope | None = None  # around the user's code, while it runs on the loop
         self._signal: StopSignal | None = None  # of the run in flight
         self._timer: Timer | None = None  # its end by timeout or grace
-        self._waiter: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None]
+        self._sleeper: Sleeper
         self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
         self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
+        self._dropping = False  # the last tick was not run
         self._worker: DaemonWorker | None = None
 
     # -- what the heartbeat and the app tell -----------------------------------------------------------------------
@@ -97,7 +107,7 @@ class Runner:
         if last is not None:  # the end of a run that outlived its term could not be written any more
             lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
         self.lease, self._state, self._reason, self._grace_until = lease, state, None, inf
-        self._wake()
+        self._sleeper.wake()
 
     def drain(self, reason: Reason, token: int | None = None) -> None:
         """Start no more runs; let the one in flight end, within its grace."""
@@ -146,12 +156,18 @@ class Runner:
             self._limit_run()
         if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
             self._answer.cancel()
-        self._wake()
+        self._sleeper.wake()
 
     # -- the task --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serve one term after the other, until cancelled."""
+    def start(self) -> asyncio.Task[None]:
+        """Serve one term after the other, until cancelled: the task that does."""
+        loop = asyncio.get_running_loop()
+        self._sleeper = Sleeper(loop)
+        self._task = loop.create_task(self._run(), name=f"singletonjob {self.job.name}")
+        return self._task
+
+    async def _run(self) -> None:
         try:
             while True:
                 if self.lease is None:
@@ -163,29 +179,23 @@ class Runner:
                 self._worker.stop()
                 self._worker = None
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     async def _pause(self, wake: Wake | None = None) -> None:
         """Sleep until something happens, or until that moment."""
         timer: Timer | None = None
-        self._waiter = asyncio.get_running_loop().create_future()
         if wake is not None and wake.boot is not None:
-            timer = self._timers.at_boot(wake.boot, self._wake)
+            timer = self._timers.at_boot(wake.boot, self._sleeper.ring)
         elif wake is not None and wake.wall is not None:
-            timer = self._timers.at_wall(wake.wall, self._wake)
+            timer = self._timers.at_wall(wake.wall, self._sleeper.ring)
         try:
-            await self._waiter
+            await self._sleeper
         finally:
-            self._waiter = None
             if timer is not None:
                 timer.cancel()
 
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
         self.counts.terms += 1
-        if self._service.listening:
+        if self._service.callbacks:
             self._service.tell(Elected(job=self.job.name, token=lease.token))
         died = True
         try:
@@ -203,7 +213,7 @@ class Runner:
             self._service.alive()
             if not lease.in_thread:
                 self._drained(lease, died=died)
-            if self._service.listening:
+            if self._service.callbacks:
                 self._service.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
 
     def _resign(self, lease: Lease) -> None:
@@ -226,22 +236,24 @@ class Runner:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
         ticker = self.job.schedule.ticker(now, state)
         while self._reason is None:
-            due = await self._next(lease, ticker)
-            if due is not None and (due.slot is None or await self._claim(lease, due)):
-                await self._execute(lease, due, ticker)
+            wake = ticker.wake(now)
+            if wake.wall is None and wake.boot is None:
+                self._journal.warn("no-future-slot", "the schedule has no future slot; nothing will run", self.job.name)
+            await self._pause(wake)
+            if self._reason is not None:
+                return
+            now = self._clock.now()
+            take = ticker.take(now)
+            due = take.due
+            if take.late or take.missed:
+                self._account(lease, take, "late")
+            if due is not None:
+                if due.slot is None:
+                    now = await self._execute(lease, due, ticker, now)
+                elif await self._claim(lease, due):
+                    now = await self._execute(lease, due, ticker, self._clock.now())
             # Only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen.
             lease.settled = ticker.settled
-
-    async def _next(self, lease: Lease, ticker: Ticker) -> Due | None:
-        wake = ticker.wake(self._clock.now())
-        if wake == Wake():
-            self._journal.warn("no-future-slot", "the schedule has no future slot; nothing will run", self.job.name)
-        await self._pause(wake)
-        if self._reason is not None:
-            return None
-        take = ticker.take(self._clock.now())
-        self._account(lease, take, "late")
-        return take.due
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
         """Whether the slot is this term's. Asked until answered, or until it would be too late to run."""
@@ -253,7 +265,7 @@ class Runner:
         try:
             verdict = await self._answer
         except asyncio.CancelledError:
-            if _being_ended():
+            if self._being_ended():
                 raise
             self._heartbeat.post(lambda _now: self._elector.withdraw(self.job.name))
             self._misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
@@ -275,17 +287,19 @@ class Runner:
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    async def _execute(self, lease: Lease, due: Due, ticker: Ticker) -> None:
-        name, claimed = self.job.name, due.slot is not None
+    async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now) -> Now:
+        """Run the body for what is due, if the term allows it; the moment at which that was over."""
+        job, claimed = self.job, due.slot is not None
+        listening, debugging = self._service.callbacks, self._journal.says(DEBUG)
         while lease.valid() and (claimed or not lease.stopping):
-            started = self._clock.now()
-            if not self.job.is_async and self._overdue(lease):
+            if not job.is_async and self._overdue(lease):
                 if due.tick is not None:
                     break
                 await self._pause(Wake(boot=started.boot + HELD_BACK))
+                started = self._clock.now()
                 continue
             lateness = (started.wall - due.scheduled) / 1e6
-            signal = self._signal = StopSignal(None if self.job.is_async else threading.Event())
+            signal = self._signal = StopSignal(None if job.is_async else threading.Event())
             if self._reason is not None:
                 signal.give()  # a claimed slot starts although a stop arrived meanwhile
             run = Run(
@@ -296,87 +310,93 @@ class Runner:
             if self.options.timeout is not None:
                 lease.limit = started.boot + self.options.timeout + self.options.shutdown_grace
             lease.run_started = started.boot
-            self._journal.run_started(name, lease.token, lateness)
-            if self._service.listening:
+            if debugging:
+                self._journal.run_started(job.name, lease.token, lateness)
+            if listening:
                 self._service.tell(
-                    RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
+                    RunStarted(
+                        job=job.name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness
+                    )
                 )
             try:
                 self._in_flight, self._cut = (lease, due, ticker), None
-                call = self._on_loop if self.job.is_async else self._in_thread
-                result = await call(lease, partial(self.job.body, run), claimed=claimed)
+                call = self._on_loop if job.is_async else self._in_thread
+                result = await call(lease, job.body, run, claimed=claimed)
             finally:
                 self._in_flight = None
                 self._signal = None
-                lease.run_started = None
-                lease.limit = inf
+                if not lease.in_thread:  # else the body outlives this task, and its limit goes on with it
+                    lease.run_started = None
+                    lease.limit = inf
             if result is not None:
-                self._finished(lease, due, started, ticker, *result)
-                if _being_ended():
+                ended = self._clock.now()
+                outcome, error = result
+                seconds = ended.boot - started.boot
+                lease.ended_at, lease.done, self._previous_end = ended.boot, due.slot, ended.wall
+                self.counts.ran(outcome, lateness, seconds, ended)
+                if self._dropping:
+                    self._dropping = False
+                    self._journal.tick_ran(job.name)
+                if debugging:
+                    self._journal.run_ended(job.name, lease.token, outcome, seconds)
+                if outcome != "ok":
+                    self._ended_badly(lease, outcome, error)
+                if listening:
+                    self._service.tell(
+                        RunFinished(job=job.name, token=lease.token, outcome=outcome, duration=seconds, error=error)
+                    )
+                lost = ticker.ended(due, ended)
+                if lost.late or lost.missed:
+                    self._account(lease, lost, "overlap")
+                if self._task.cancelling():
                     raise asyncio.CancelledError  # the body swallowed it
-                return
+                return ended
             if due.tick is not None:
                 break
+            started = self._clock.now()
         if due.slot is not None:
             self._misfired(lease, 1, due.slot, due.slot, "stopped")
         elif due.tick is not None:
             self.counts.dropped_late += 1
             self._dropped(lease, 1, "late")
+        return self._clock.now()
 
-    def _finished(
-        self, lease: Lease, due: Due, started: Now, ticker: Ticker, outcome: Outcome, error: BaseException | None
-    ) -> None:
-        name, counts, now = self.job.name, self.counts, self._clock.now()
-        seconds = now.boot - started.boot
-        lease.ended_at = now.boot
-        lease.done = due.slot
-        self._previous_end = now.wall
-        counts.runs += 1
-        self._journal.tick_ran(name)
-        self._journal.run_ended(name, lease.token, outcome, seconds)
-        if outcome == "ok":
-            counts.ok += 1
-            counts.last_ok = now.wall
-        elif outcome == "failed" and error is not None:
-            counts.failed += 1
+    def _ended_badly(self, lease: Lease, outcome: Outcome, error: BaseException | None) -> None:
+        name = self.job.name
+        if error is not None:
             self._journal.run_failed(name, lease.token, error)
         elif outcome == "timeout":
-            counts.timeout += 1
             self._journal.warn("run-timeout", f"run ended at its timeout of {self.options.timeout:g} s", name)
         else:
-            counts.cancelled += 1
             self._journal.run_cancelled(name, lease.token, self._cut or self._reason or "lost")
-        if self._service.listening:
-            self._service.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
-        self._account(lease, ticker.ended(due, now), "overlap")
 
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
         return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
 
-    async def _on_loop(self, lease: Lease, call: Callable[[], object], *, claimed: bool) -> Result:
+    async def _on_loop(self, lease: Lease, call: Callable[[H], object], handle: H, *, claimed: bool) -> Result:
         """Call the user's code inside the fence; the check is the last thing before it."""
-        scope = asyncio.timeout(None)
+        scope = self._scope = Scope(self._task)
         self._cut = None
         try:
-            async with scope:
-                self._scope = scope
+            if self._grace_until < inf or self.options.timeout is not None:
                 self._limit_run()
-                if not lease.valid() or (lease.stopping and not claimed):
-                    return None
-                answer = call()
-                if inspect.isawaitable(answer):
-                    await answer
-            return "ok", None
+            if not lease.valid() or (lease.stopping and not claimed):
+                return None
+            answer = call(handle)
+            if isinstance(answer, CoroutineType) or inspect.isawaitable(answer):
+                await answer
+            return RAN_WELL
         except BaseException as error:
-            return self._ended_by(error, lease, scope)
+            return self._ended_by(error, lease, ours=scope.close())
         finally:
             self._scope = None
+            scope.close()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
 
-    async def _in_thread(self, lease: Lease, call: Callable[[], object], *, claimed: bool) -> Result:
+    async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, *, claimed: bool) -> Result:
         """Call a sync body in its thread; what it returns is awaited on the loop if it can be."""
         context = contextvars.copy_context()
         orphaned = False
@@ -388,29 +408,30 @@ class Runner:
             try:
                 if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
                     return False, None
-                return True, context.run(call)
+                return True, context.run(call, handle)
             finally:
                 lease.in_thread = False
                 if orphaned:
                     self._drained(lease, died=True)
 
         if self._worker is None:
-            self._worker = DaemonWorker(f"singletonjob-{self.job.name}")
+            self._worker = self._service.worker(f"singletonjob-{self.job.name}")
         if self._timeout_at() < inf:
             self._timer = self._timers.at_boot(self._timeout_at(), self._time_out)
         lease.in_thread = True
         try:
             called, answer = await self._worker.run(call_in_thread)
         except asyncio.CancelledError as error:
-            if not _being_ended():
+            if not self._being_ended():
                 return "failed", error
-            # A body that has begun goes on, and says when it has ended.
+            # A body that has begun goes on; it is told to end, and says when it has.
             if turn.acquire(blocking=False):
                 lease.in_thread = False
             orphaned = True
+            self._stop_run()
             raise
         except BaseException as error:
-            return self._ended_by(error, lease, None)
+            return self._ended_by(error, lease)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -418,18 +439,25 @@ class Runner:
         if not called:
             return None
         if inspect.isawaitable(answer):
-            return await self._on_loop(lease, partial(_identity, answer), claimed=True)
-        return ("timeout" if self._cut == "timeout" else "ok"), None
+            return await self._on_loop(lease, _identity, answer, claimed=True)
+        return ("timeout", None) if self._cut == "timeout" else RAN_WELL
 
-    def _ended_by(self, error: BaseException, lease: Lease, scope: asyncio.Timeout | None) -> Result:
-        """What an exception out of the user's code means. An end of our own task, from outside, goes on its way."""
-        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and _being_ended()):
-            raise error
-        if isinstance(error, TimeoutError) and scope is not None and scope.expired():
+    def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:
+        """What an exception out of the user's code means; `ours`: it is the end of our own scope.
+
+        An end of our task, from outside, goes on its way.
+        """
+        if ours and isinstance(error, asyncio.CancelledError):
             return ("timeout" if self._cut == "timeout" else "cancelled"), None
+        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and self._being_ended()):
+            raise error
         if isinstance(error, LeadershipLost) and not lease.valid():
             return "cancelled", None
         return "failed", error
+
+    def _being_ended(self) -> bool:
+        """Whether somebody from outside wants this task to end."""
+        return self._task.cancelling() > 0
 
     # -- limits of the call in flight ------------------------------------------------------------------------------
 
@@ -455,9 +483,9 @@ class Runner:
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._scope is not None and not self._scope.expired():
+        if self._scope is not None:
             self._cut = self._cut or self._reason
-            self._scope.reschedule(asyncio.get_running_loop().time())
+            self._scope.cancel()
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
@@ -468,7 +496,7 @@ class Runner:
             return True
         lease.run_started = self._clock.boot()
         try:
-            result = await self._on_loop(lease, partial(hook, Term(lease)), claimed=False)
+            result = await self._on_loop(lease, hook, Term(lease), claimed=False)
         finally:
             lease.run_started = None
         outcome, error = result or ("cancelled", None)
@@ -505,8 +533,9 @@ class Runner:
             self._misfired(lease, missed.count, missed.first, missed.last, missed.cause)
 
     def _dropped(self, lease: Lease, count: int, cause: Literal["overlap", "late"]) -> None:
+        self._dropping = True
         self._journal.dropped(self.job.name, lease.token, count, cause)
-        if self._service.listening:
+        if self._service.callbacks:
             self._service.tell(TicksDropped(job=self.job.name, count=count, cause=cause))
 
     def _misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause) -> None:
@@ -514,14 +543,8 @@ class Runner:
         self._journal.misfired(
             self.job.name, lease.token, count, cause, instant(first).isoformat(), instant(last).isoformat()
         )
-        if self._service.listening:
+        if self._service.callbacks:
             self._service.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
-
-
-def _being_ended() -> bool:
-    """Whether somebody from outside wants this task to end."""
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
 
 
 def _identity(answer: Awaitable[object]) -> Awaitable[object]:

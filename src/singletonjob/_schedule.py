@@ -99,6 +99,9 @@ class Take(NamedTuple):
     missed: tuple[Missed, ...] = ()
 
 
+NOTHING: Final = Take()
+
+
 class Ticker(Protocol):
     """One term of a job. Not shared; the runner asks it between runs only."""
 
@@ -108,7 +111,10 @@ class Ticker(Protocol):
         ...
 
     def wake(self, now: Now) -> Wake:
-        """When something is due next; a moment that has passed means at once."""
+        """When something is due next, as of the last `take` or `ended`; a moment that has passed means at once.
+
+        Whoever sleeps on the wall clock must be woken when it is set, and ask `take`.
+        """
         ...
 
     def take(self, now: Now) -> Take:
@@ -174,12 +180,12 @@ class _IntervalTicker:
 
     def take(self, now: Now) -> Take:
         if now.boot < self._at:
-            return Take()
+            return NOTHING
         return Take(Due(now.wall - round((now.boot - self._at) * 1e6)))
 
     def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - the gap is counted from the end
         self._at = now.boot + self._schedule.every()
-        return Take()
+        return NOTHING
 
 
 # -- fixed rate: ticks on a grid that all replicas share ------------------------------------------------------------
@@ -228,20 +234,24 @@ class _FixedRateTicker:
         started = now.wall if state.slot is None or state.slot > now.wall + _TICK_AHEAD else state.slot
         self._next = schedule.tick(max(now.wall, started)) + 1
 
-    def wake(self, now: Now) -> Wake:
-        self._look(now)
-        return Wake(wall=self._schedule.point(self._next))
+    def wake(self, now: Now) -> Wake:  # noqa: ARG002 - `take` and `ended` have looked
+        schedule = self._schedule
+        return Wake(schedule.offset + self._next * schedule.period)
 
     def take(self, now: Now) -> Take:
         tick = self._look(now)
-        if tick < self._next:
-            return Take()
-        late, self._next = tick - self._next, tick + 1
-        return Take(Due(self._schedule.point(tick), tick=tick), late)
+        late = tick - self._next
+        if late < 0:
+            return NOTHING
+        self._next = tick + 1
+        return Take(Due(self._schedule.point(tick), tick), late)
 
     def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - all points up to now are decided
         tick = self._look(now)
-        late, self._next = max(0, tick + 1 - self._next), max(self._next, tick + 1)
+        late = tick + 1 - self._next
+        if late <= 0:
+            return NOTHING
+        self._next = tick + 1
         return Take(late=late)
 
     def _look(self, now: Now) -> int:
@@ -250,11 +260,13 @@ class _FixedRateTicker:
         After a smaller step the grid waits, so that no tick runs twice. After a larger one that would be an idle gap
         as long as the step: the ticks of the time that comes again run, by their new instants.
         """
-        tick = self._schedule.tick(now.wall)
-        if tick < self._reached - 1:
+        schedule = self._schedule
+        tick = (now.wall - schedule.offset) // schedule.period
+        if tick > self._reached:
+            self._reached = tick
+        elif tick < self._reached - 1:
             self._next = tick + 1
             self._reached = tick
-        self._reached = max(self._reached, tick)
         return tick
 
 
@@ -380,7 +392,7 @@ class _CronTicker:
     def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - a run that claimed no slot drops just as well
         # What it dropped is decided, and reported, by the next take, which is due at once.
         self._overlap = (max(self._decided, min(self._begin, now.wall)), now.wall)
-        return Take()
+        return NOTHING
 
     def _cause(self, slot: int) -> MisfireCause:
         if self._overlap[0] < slot <= self._overlap[1]:

@@ -25,6 +25,7 @@ from ._timer import Timers
 from .jobs.options import node_id
 from .journal import Journal
 from .stores import from_url
+from .threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,14 +60,16 @@ class Service:
         start_heartbeat: Callable[[Heartbeat], object],
         node: str | None = None,
         draw: Callable[[], float] = random.random,
+        worker: Callable[[str], DaemonWorker] | None = None,
     ) -> None:
         self._start_heartbeat = start_heartbeat
+        self.worker = worker or DaemonWorker
         self._clock = clock or SystemClock()
         self.node = node or node_id(options.node_id)
         self._project = options.project
         self._stall_limit = options.stall_limit
         self._notes = options.notes
-        self._callbacks = callbacks
+        self.callbacks = callbacks  # who listens to events; empty, none need be made
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._pid = os.getpid()
         self._journal = Journal(options.project, self.node, self._clock.boot)
@@ -161,7 +164,7 @@ class Service:
                 journal.warn("options-warning", settings.warning, name)
 
     def _start_runner(self, name: str) -> None:
-        task = asyncio.create_task(self.runners[name].run(), name=f"singletonjob {name}")
+        task = self.runners[name].start()
         task.add_done_callback(partial(self._runner_ended, name))
         self._tasks[name] = task
 
@@ -307,12 +310,8 @@ class Service:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    @property
-    def listening(self) -> bool:
-        return bool(self._callbacks)
-
     def tell(self, event: Event) -> None:
-        if not self._callbacks:
+        if not self.callbacks:
             return
         if not self._events:
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -323,7 +322,7 @@ class Service:
         event = self._events.popleft()
         if self._events:
             asyncio.get_running_loop().call_soon(self._dispatch)
-        for callback in tuple(self._callbacks):
+        for callback in tuple(self.callbacks):
             try:
                 callback(event)
             except Exception as error:

@@ -1,20 +1,18 @@
 """Precise wake-ups on the job loop: at a moment of the boot clock, or at a wall-clock instant; never early.
 
 asyncio's own timers round up to whole milliseconds (epoll_wait(2)), uvloop's fire early, and both stand still while
-the machine is suspended. On Linux one timerfd per clock (timerfd_create(2)) serves all jobs of a loop: a heap holds
-the due times, the descriptor is set to the earliest. Elsewhere `loop.call_later` serves, in cut sleeps.
+the machine is suspended. On Linux one timerfd per clock serves all jobs of a loop: a heap holds the due times, the
+descriptor is set to the earliest. Elsewhere `loop.call_later` serves, in cut sleeps.
 """
 
 from __future__ import annotations
 
-import errno
 import heapq
-import os
 import sys
 import time
 from contextlib import suppress
-from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Protocol
 
 from ._clock import SystemClock
 
@@ -60,6 +58,8 @@ class _Queue:
         self.now = now
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
+        self._ringing = False
+        self._meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings
         self.cancelled = 0
         self.alarm: Alarm
 
@@ -72,6 +72,10 @@ class _Queue:
             heap[:] = [entry for entry in heap if entry[2].callback is not None]
             heapq.heapify(heap)
             self.cancelled = 0
+        if self._ringing:
+            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
+            self._meanwhile.append((when, self._count, timer))
+            return timer
         heapq.heappush(heap, (when, self._count, timer))
         if heap[0][2] is timer:
             self.alarm.set(when)
@@ -80,18 +84,24 @@ class _Queue:
     def ring(self, *, stepped: bool = False) -> None:
         """Call what is due; after a step of the clock everything, since each sleeper must look at it anew."""
         heap = self._heap
-        now = self.now()
-        due: list[Timer] = []
-        while heap and (stepped or heap[0][0] <= now or heap[0][2].callback is None):
-            due.append(heapq.heappop(heap)[2])
-        if heap:
-            self.alarm.set(heap[0][0])
-        for timer in due:
-            callback, timer.callback = timer.callback, None
-            if callback is None:
-                self.cancelled -= 1
-            else:
-                callback()
+        now = inf if stepped else self.now()
+        self._ringing = True  # what is set meanwhile needs no alarm of its own: it is set once, for the earliest
+        try:
+            # Those set meanwhile wait for the next turn of the loop, however early they want to be called.
+            while heap and (heap[0][0] <= now or heap[0][2].callback is None):
+                timer = heapq.heappop(heap)[2]
+                callback, timer.callback = timer.callback, None
+                if callback is None:
+                    self.cancelled -= 1
+                else:
+                    callback()
+        finally:
+            self._ringing = False
+            for entry in self._meanwhile:
+                heapq.heappush(heap, entry)
+            self._meanwhile.clear()
+            if heap:
+                self.alarm.set(heap[0][0])
 
 
 class _LoopAlarm:
@@ -102,79 +112,26 @@ class _LoopAlarm:
         self._queue = queue
         self._unit = unit
         self._longest = longest
+        self._seen = 0.0  # when last looked at; a clock that shows less was set back, which a timerfd would tell
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, when: float) -> None:
         self.close()
-        delay = max(when - self._queue.now(), 0.0) / self._unit
-        self._handle = self._loop.call_later(min(delay, self._longest), self._queue.ring)
+        now = self._queue.now()
+        stepped, self._seen = now < self._seen, now
+        delay = 0.0 if stepped else max(when - now, 0.0) / self._unit
+        self._handle = self._loop.call_later(min(delay, self._longest), lambda: self._queue.ring(stepped=stepped))
 
     def close(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
 
 
-class _TimerFd:
-    """On a timerfd of one of the system's clocks; `unit` of the queue's units make a second."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, queue: _Queue, clock_id: int, *, unit: int) -> None:
-        self._loop = loop
-        self._queue = queue
-        self._nanoseconds = 1_000_000_000 // unit
-        self._settime, self._fd = _timerfd(clock_id)
-        loop.add_reader(self._fd, self._ready)
-
-    def set(self, when: float) -> None:
-        self._settime(self._fd, ceil(when * self._nanoseconds))
-
-    def _ready(self) -> None:
-        try:
-            os.read(self._fd, 8)
-        except BlockingIOError:
-            return  # set to a later moment after it had become readable
-        except OSError as error:
-            if error.errno != errno.ECANCELED:
-                raise
-            self._queue.ring(stepped=True)  # the wall clock was set (TFD_TIMER_CANCEL_ON_SET)
-            return
-        self._queue.ring()
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._fd)
-        os.close(self._fd)
-
-
-def _timerfd(clock_id: int) -> tuple[Callable[[int, int], None], int]:
-    """A non-blocking timerfd and the function that sets it, in absolute nanoseconds of its clock."""
-    # A step of the wall clock makes the descriptor readable at once; the flag is ignored for other clocks.
-    absolute, cancel_on_set = 1, 2
-    if sys.version_info >= (3, 13):
-        flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
-
-        def settime(fd: int, when: int) -> None:
-            os.timerfd_settime_ns(fd, flags=flags, initial=max(when, 1))
-
-        return settime, os.timerfd_create(clock_id, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-    import ctypes
-
-    libc: Any = ctypes.CDLL(None, use_errno=True)
-    itimerspec = ctypes.c_long * 4
-
-    def settime(fd: int, when: int) -> None:
-        seconds, nanoseconds = divmod(max(when, 1), 1_000_000_000)
-        value = itimerspec(0, 0, seconds, nanoseconds)
-        if libc.timerfd_settime(fd, absolute | cancel_on_set, value, None):
-            raise OSError(ctypes.get_errno(), "timerfd_settime")
-
-    fd = libc.timerfd_create(clock_id, os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "timerfd_create")
-    return settime, fd
-
-
 class Timers:
     """The wake-ups of one loop.
 
+    `at_boot(when, callback)` calls back at or after `when`, in seconds on the boot clock; `at_wall(when, callback)` at
+    or after an instant in microseconds since the epoch, or when the wall clock was set. Both give the `Timer`.
     `longest_boot_sleep` bounds a sleep on the boot clock, in seconds, where the loop's own timers must serve: they
     stand still in a suspend, and the fence must notice soon after it.
     """
@@ -182,21 +139,21 @@ class Timers:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, *, longest_boot_sleep: float) -> None:
         self._boot = _Queue(clock.boot)
         self._wall = _Queue(clock.wall)
+        self.at_boot = self._boot.at
+        self.at_wall = self._wall.at
         if sys.platform == "linux" and isinstance(clock, SystemClock):
+            from .timerfd import TimerFd
+
             with suppress(OSError, AttributeError, NotImplementedError):
-                self._boot.alarm = _TimerFd(loop, self._boot, time.CLOCK_BOOTTIME, unit=1)
-                self._wall.alarm = _TimerFd(loop, self._wall, time.CLOCK_REALTIME, unit=1_000_000)
+                self._boot.alarm = TimerFd(loop, self._boot.ring, time.CLOCK_BOOTTIME, unit=1)
+                try:
+                    self._wall.alarm = TimerFd(loop, self._wall.ring, time.CLOCK_REALTIME, unit=1_000_000)
+                except BaseException:
+                    self._boot.alarm.close()
+                    raise
                 return
         self._boot.alarm = _LoopAlarm(loop, self._boot, unit=1, longest=longest_boot_sleep)
         self._wall.alarm = _LoopAlarm(loop, self._wall, unit=1_000_000, longest=LONGEST_SLEEP)
-
-    def at_boot(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call back at or after `when`, in seconds on the boot clock."""
-        return self._boot.at(when, callback)
-
-    def at_wall(self, when: int, callback: Callable[[], None]) -> Timer:
-        """Call back at or after the instant `when`, in microseconds since the epoch, or when the wall clock was set."""
-        return self._wall.at(when, callback)
 
     def close(self) -> None:
         self._boot.alarm.close()

@@ -36,6 +36,7 @@ class Journal:
     """Writes the log lines of one replica. `now` is the boot clock."""
 
     def __init__(self, project: str, node: str, now: Callable[[], float]) -> None:
+        self.says = logger.isEnabledFor  # asked first where it is often: no text is made that nobody reads
         self.project = project
         self.node = node
         self._now = now
@@ -154,14 +155,12 @@ class Journal:
     # -- DEBUG -----------------------------------------------------------------------------------------------------
 
     def run_started(self, job: str, token: int, lateness: float) -> None:
-        if logger.isEnabledFor(logging.DEBUG):  # asked first: no text is made for a tick that nobody reads of
-            text = f"run started {lateness * 1e3:.3f} ms after its time"
-            self.say(logging.DEBUG, "run-started", text, job=job, token=token)
+        text = f"run started {lateness * 1e3:.3f} ms after its time"
+        self.say(logging.DEBUG, "run-started", text, job=job, token=token)
 
     def run_ended(self, job: str, token: int, outcome: str, seconds: float) -> None:
-        if logger.isEnabledFor(logging.DEBUG):
-            text = f"run ended ({outcome}) after {seconds * 1e3:.3f} ms"
-            self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
+        text = f"run ended ({outcome}) after {seconds * 1e3:.3f} ms"
+        self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
 
     def beat(self, requests: int, seconds: float) -> None:
         if logger.isEnabledFor(logging.DEBUG):

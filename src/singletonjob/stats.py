@@ -1,4 +1,4 @@
-"""What became of a job's runs: plain counters, and the frozen form of them that users get."""
+"""What became of a job's runs: plain counters of constant size, and the frozen form of them that users get."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ._lease import instant
+from .histogram import Histogram
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from ._clock import Clock
+    from ._model import Now, Outcome
 
 __all__ = ["Counts", "JobStats"]
 
@@ -18,8 +22,11 @@ class JobStats:
     """What became of one job in this process since its app started.
 
     `runs` = `ok` + `failed` + `cancelled` + `timeout`. Ticks that did not run are in `dropped_overlap` (the previous
-    run was in flight) and `dropped_late`; slots that did not run when due are in `misfired`. `terms` counts
-    elections won; `last_ok` is when a run last ended well, aware, in UTC.
+    run was in flight) and `dropped_late`: every tick of a leader is in one of these or in `runs`. Slots that did not
+    run when due are in `misfired`. `terms` counts elections won.
+
+    `lateness` tells how long after its time each run started, `duration` how long it took, both in seconds. `last_ok`
+    is when a run last ended well here, aware, in UTC; `stale` is how many seconds ago that was. None: not yet.
     """
 
     runs: int
@@ -31,28 +38,55 @@ class JobStats:
     dropped_late: int
     misfired: int
     terms: int
+    lateness: Histogram
+    duration: Histogram
     last_ok: datetime | None
+    stale: float | None
 
 
 class Counts:
     """What became of a job's runs in this process, since its app started."""
 
-    def __init__(self) -> None:
-        self.runs = self.ok = self.failed = self.cancelled = self.timeout = 0
+    __slots__ = (
+        *("_clock", "_duration", "_lateness", "_ok", "_outcomes"),
+        *("dropped_late", "dropped_overlap", "misfired", "terms"),
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "cancelled": 0, "timeout": 0}
+        self._lateness = Histogram()
+        self._duration = Histogram()
+        self._ok: Now | None = None
         self.dropped_overlap = self.dropped_late = self.misfired = self.terms = 0
-        self.last_ok: int | None = None
+
+    @property
+    def runs(self) -> int:
+        """Runs that have ended, in whichever way."""
+        return sum(self._outcomes.values())
+
+    def ran(self, outcome: Outcome, lateness: float, seconds: float, ended: Now) -> None:
+        """A run that started so late and took so long has ended."""
+        self._outcomes[outcome] += 1
+        self._lateness.add(lateness)
+        self._duration.add(seconds)
+        if outcome == "ok":
+            self._ok = ended
 
     def frozen(self) -> JobStats:
         """As users get them."""
         return JobStats(
             runs=self.runs,
-            ok=self.ok,
-            failed=self.failed,
-            cancelled=self.cancelled,
-            timeout=self.timeout,
+            ok=self._outcomes["ok"],
+            failed=self._outcomes["failed"],
+            cancelled=self._outcomes["cancelled"],
+            timeout=self._outcomes["timeout"],
             dropped_overlap=self.dropped_overlap,
             dropped_late=self.dropped_late,
             misfired=self.misfired,
             terms=self.terms,
-            last_ok=None if self.last_ok is None else instant(self.last_ok),
+            lateness=self._lateness.copy(),
+            duration=self._duration.copy(),
+            last_ok=None if self._ok is None else instant(self._ok.wall),
+            stale=None if self._ok is None else self._clock.boot() - self._ok.boot,
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runner.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
 
 
 def memory() -> MemoryStore:

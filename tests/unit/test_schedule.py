@@ -313,6 +313,7 @@ def test_c50_a_large_step_back_leaves_no_idle_gap(back: int) -> None:
     drive = Drive(FixedRateSchedule(1.0))
     drive.run(10.5)
     drive.wall -= back * SECOND
+    assert drive.take().due is None  # who sleeps on the wall clock is woken when it is set
     drive.run(10)
     assert len(drive.starts) == 20
     assert drive.late == drive.overlap == 0

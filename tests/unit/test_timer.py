@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import sys
 import time
@@ -14,6 +15,7 @@ import uvloop
 
 from singletonjob._clock import BOOT_CLOCK, SystemClock
 from singletonjob._timer import LONGEST_SLEEP, Timer, Timers
+from singletonjob.timerfd import TimerFd
 from virtual_loop import VirtualClock, run_virtually, the_loop
 
 if TYPE_CHECKING:
@@ -157,6 +159,29 @@ def test_timers_that_are_set_and_cancelled_with_every_run_do_not_pile_up(loop: s
 
 
 @on_both_loops
+def test_a_callback_that_raises_costs_no_other_its_call(loop: str) -> None:
+    async def main(timers: Timers) -> None:
+        raised: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        fired: list[str] = []
+        done = asyncio.Event()
+        at = CLOCK.boot() + 0.01
+
+        def fail() -> None:
+            raise KeyError
+
+        timers.at_boot(at, lambda: fired.append("before"))
+        timers.at_boot(at, fail)
+        timers.at_boot(at, lambda: fired.append("after"))
+        timers.at_boot(at + 0.01, done.set)
+        await asyncio.wait_for(done.wait(), 10)
+        assert fired == ["before", "after"]
+        assert [type(error) for error in raised] == [KeyError]
+
+    run(loop, main)
+
+
+@on_both_loops
 def test_ten_thousand_timers_of_one_moment_all_fire(loop: str) -> None:
     async def main(timers: Timers) -> None:
         fired: list[int] = []
@@ -187,6 +212,77 @@ def test_after_a_step_of_the_wall_clock_every_sleeper_of_that_clock_looks_anew_a
         await asyncio.wait_for(done.wait(), 10)
 
     run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_a_step_that_the_kernel_tells_of_when_an_alarm_is_set_wakes_every_sleeper_too(loop: str) -> None:
+    # timerfd_settime(2) sets the timer and fails with ECANCELED, if the clock was set since the last look.
+    async def main(timers: Timers) -> None:
+        woken: list[str] = []
+        done = asyncio.Event()
+        timers.at_wall(CLOCK.wall() + 3_600_000_000, lambda: woken.append("in an hour"))
+        alarm = timers._wall.alarm
+        assert isinstance(alarm, TimerFd)
+        settime = alarm._settime
+
+        def told_once(when: int) -> None:
+            alarm._settime = settime
+            settime(when)
+            raise OSError(errno.ECANCELED, "timerfd_settime")
+
+        alarm._settime = told_once
+        timers.at_wall(CLOCK.wall() + 60_000_000, lambda: woken.append("in a minute"))
+        timers.at_boot(CLOCK.boot() + 0.02, done.set)
+        await asyncio.wait_for(done.wait(), 10)
+        assert woken == ["in a minute", "in an hour"]
+
+    run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_an_alarm_that_rang_for_the_last_timer_is_silent(loop: str) -> None:
+    async def main(timers: Timers) -> None:
+        alarm = timers._wall.alarm
+        assert isinstance(alarm, TimerFd)
+        rung = 0
+        ring = alarm._ring
+
+        def counted(*, stepped: bool = False) -> None:
+            nonlocal rung
+            rung += 1
+            ring(stepped=stepped)
+
+        alarm._ring = counted
+        timers.at_wall(CLOCK.wall() + 1000, nothing)
+        await asyncio.sleep(0.05)
+        assert rung == 1
+
+    run(loop, main)
+
+
+@on_linux
+async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_none_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import singletonjob.timerfd
+
+    real = singletonjob.timerfd._timerfd
+
+    def boot_only(clock_id: int) -> tuple[Callable[[int], None], int]:
+        if clock_id != time.CLOCK_BOOTTIME:
+            raise OSError(errno.EMFILE, "timerfd_create")
+        return real(clock_id)
+
+    monkeypatch.setattr(singletonjob.timerfd, "_timerfd", boot_only)
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    timers = Timers(asyncio.get_running_loop(), CLOCK, longest_boot_sleep=0.5)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+    done = asyncio.Event()
+    timers.at_wall(CLOCK.wall() + 5000, done.set)
+    await asyncio.wait_for(done.wait(), 10)
+    timers.close()
 
 
 @on_linux
@@ -258,20 +354,26 @@ def test_there_a_suspend_is_noticed_within_the_longest_sleep() -> None:
     run_virtually(main())
 
 
-def test_there_a_wall_clock_that_is_set_back_makes_nothing_early() -> None:
+def test_there_a_wall_clock_that_is_set_back_is_noticed_within_the_longest_sleep_by_every_sleeper() -> None:
     async def main() -> None:
         clock = VirtualClock(the_loop())
         timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
-        fired: list[int] = []
-        at = clock.wall() + 100_000_000
-        timers.at_wall(at, lambda: fired.append(clock.wall()))
+        fired: list[tuple[str, float]] = []
+
+        def sleep(name: str, seconds: float) -> None:
+            timers.at_wall(clock.wall() + round(seconds * 1e6), lambda: fired.append((name, the_loop().time())))
+
+        sleep("long", 100)
+        sleep("longer", 200)
+        timers.at_boot(clock.boot() + 400, lambda: fired.append(("boot", the_loop().time())))
         await asyncio.sleep(50)
         clock.offset -= 1000
-        await asyncio.sleep(100)
-        assert not fired
+        sleep("new", 300)  # its instant is the earliest now; it must not hide the others
+        await asyncio.sleep(LONGEST_SLEEP)
+        assert [name for name, _ in fired] == ["new", "long", "longer"], "each looks anew, and sleeps on if it likes"
+        assert fired[-1][1] <= 50 + LONGEST_SLEEP
         await asyncio.sleep(1000)
         timers.close()
-        assert len(fired) == 1
-        assert fired[0] >= at
+        assert [name for name, _ in fired] == ["new", "long", "longer", "boot"]
 
     run_virtually(main())

@@ -1,0 +1,93 @@
+"""A Linux timerfd on an asyncio loop (timerfd_create(2)): an alarm at an absolute moment of one of the clocks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from contextlib import suppress
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+__all__ = ["TimerFd"]
+
+
+class Ring(Protocol):
+    """What an alarm calls; `stepped`: since somebody set its clock."""
+
+    def __call__(self, *, stepped: bool = False) -> None: ...
+
+
+class TimerFd:
+    """Rings once, at or after the moment it was last set to; `unit` is how many of the moments' units make a second.
+
+    When somebody sets its clock, it rings as well, with `stepped`: its moment may be nearer than it was, or further.
+    Raises `OSError` where the kernel has none to give, `AttributeError` where the C library does not know the call.
+    """
+
+    __slots__ = ("_armed", "_fd", "_loop", "_nanoseconds", "_ring", "_settime")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Ring, clock_id: int, *, unit: int) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._nanoseconds = 1_000_000_000 // unit
+        self._armed = False
+        self._settime, self._fd = _timerfd(clock_id)
+        loop.add_reader(self._fd, self._ready)
+
+    def set(self, when: float) -> None:
+        self._armed = True
+        try:
+            self._settime(max(ceil(when * self._nanoseconds), 1))  # 0 would disarm it
+        except OSError as error:
+            if error.errno != errno.ECANCELED:
+                raise
+            # It is set all the same; this is how the kernel says that the clock was, since it was last asked.
+            self._loop.call_soon(partial(self._ring, stepped=True))
+
+    def _ready(self) -> None:
+        self._armed = False
+        try:
+            self._ring()
+        finally:
+            if not self._armed:  # else there is nothing to read: what sets it makes it unreadable
+                with suppress(OSError):
+                    os.read(self._fd, 8)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+def _timerfd(clock_id: int) -> tuple[Callable[[int], None], int]:
+    """A non-blocking timerfd, and the function that sets it, in absolute nanoseconds of its clock."""
+    # A step of the wall clock makes the descriptor readable at once; the flag is ignored for other clocks.
+    absolute, cancel_on_set = 1, 2
+    if sys.version_info >= (3, 13):
+        fd = os.timerfd_create(clock_id, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+        flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
+
+        def settime(when: int) -> None:
+            os.timerfd_settime_ns(fd, flags=flags, initial=when)
+
+        return settime, fd
+    import ctypes
+
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    fd = libc.timerfd_create(clock_id, os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "timerfd_create")
+    timerfd_settime = libc.timerfd_settime
+    value = (ctypes.c_long * 4)()  # struct itimerspec: the interval, then the moment, each in seconds and nanoseconds
+
+    def settime(when: int) -> None:
+        value[2], value[3] = divmod(when, 1_000_000_000)
+        if timerfd_settime(fd, absolute | cancel_on_set, value, None):
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+
+    return settime, fd
