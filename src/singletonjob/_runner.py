@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._heartbeat import Heartbeat
     from ._lease import Lease
     from ._model import MisfireCause, Now, Outcome, Reason
-    from ._schedule import Due, Take, Ticker
+    from ._schedule import Due, Missed, Ticker
     from ._service import Service
     from ._timer import Timer, Timers
     from .jobs.definition import JobDefinition
@@ -147,7 +147,8 @@ class Runner:
         if self._in_flight is not None:
             lease, due, ticker = self._in_flight
             if due.tick is not None:
-                self._account(lease, ticker.ended(due, self._clock.now()), "overlap")
+                _, late, missed = ticker.ended(due, self._clock.now())
+                self._account(lease, late, missed, "overlap")
 
     def _stop_run(self) -> None:
         if self._signal is not None:
@@ -243,10 +244,9 @@ class Runner:
             if self._reason is not None:
                 return
             now = self._clock.now()
-            take = ticker.take(now)
-            due = take.due
-            if take.late or take.missed:
-                self._account(lease, take, "late")
+            due, late, missed = ticker.take(now)
+            if late or missed:
+                self._account(lease, late, missed, "late")
             if due is not None:
                 if due.slot is None:
                     now = await self._execute(lease, due, ticker, now)
@@ -289,34 +289,30 @@ class Runner:
 
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now) -> Now:
         """Run the body for what is due, if the term allows it; the moment at which that was over."""
-        job, claimed = self.job, due.slot is not None
-        listening, debugging = self._service.callbacks, self._journal.says(DEBUG)
+        job, (scheduled, tick, slot, _), claimed = self.job, due, due.slot is not None
         while lease.valid() and (claimed or not lease.stopping):
+            wall, boot = started
             if not job.is_async and self._overdue(lease):
-                if due.tick is not None:
+                if tick is not None:
                     break
-                await self._pause(Wake(boot=started.boot + HELD_BACK))
+                await self._pause(Wake(boot=boot + HELD_BACK))
                 started = self._clock.now()
                 continue
-            lateness = (started.wall - due.scheduled) / 1e6
+            lateness = (wall - scheduled) / 1e6
             signal = self._signal = StopSignal(None if job.is_async else threading.Event())
             if self._reason is not None:
                 signal.give()  # a claimed slot starts although a stop arrived meanwhile
-            run = Run(
-                lease, signal, scheduled=due.scheduled, started=started.wall, tick=due.tick, previous=self._previous_end
-            )
-            if due.tick is not None:
-                lease.tick = due.scheduled
+            run = Run(lease, signal, scheduled=scheduled, started=wall, tick=tick, previous=self._previous_end)
+            if tick is not None:
+                lease.tick = scheduled
             if self.options.timeout is not None:
-                lease.limit = started.boot + self.options.timeout + self.options.shutdown_grace
-            lease.run_started = started.boot
-            if debugging:
+                lease.limit = boot + self.options.timeout + self.options.shutdown_grace
+            lease.run_started = boot
+            if self._journal.says(DEBUG):
                 self._journal.run_started(job.name, lease.token, lateness)
-            if listening:
+            if self._service.callbacks:
                 self._service.tell(
-                    RunStarted(
-                        job=job.name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness
-                    )
+                    RunStarted(job=job.name, token=lease.token, scheduled=scheduled, tick=tick, lateness=lateness)
                 )
             try:
                 self._in_flight, self._cut = (lease, due, ticker), None
@@ -325,50 +321,55 @@ class Runner:
             finally:
                 self._in_flight = None
                 self._signal = None
-                if not lease.in_thread:  # else the body outlives this task, and its limit goes on with it
-                    lease.run_started = None
+                lease.run_started = None
+                if not lease.in_thread:  # a body that goes on without its task is still held to its time
                     lease.limit = inf
             if result is not None:
                 ended = self._clock.now()
-                outcome, error = result
-                seconds = ended.boot - started.boot
-                lease.ended_at, lease.done, self._previous_end = ended.boot, due.slot, ended.wall
-                self.counts.ran(outcome, lateness, seconds, ended)
-                if self._dropping:
-                    self._dropping = False
-                    self._journal.tick_ran(job.name)
-                if debugging:
-                    self._journal.run_ended(job.name, lease.token, outcome, seconds)
-                if outcome != "ok":
-                    self._ended_badly(lease, outcome, error)
-                if listening:
-                    self._service.tell(
-                        RunFinished(job=job.name, token=lease.token, outcome=outcome, duration=seconds, error=error)
-                    )
-                lost = ticker.ended(due, ended)
-                if lost.late or lost.missed:
-                    self._account(lease, lost, "overlap")
+                self._finished(lease, slot, lateness, ended.boot - boot, ended, *result)
+                _, late, missed = ticker.ended(due, ended)
+                if late or missed:
+                    self._account(lease, late, missed, "overlap")
                 if self._task.cancelling():
                     raise asyncio.CancelledError  # the body swallowed it
                 return ended
-            if due.tick is not None:
+            if tick is not None:
                 break
             started = self._clock.now()
-        if due.slot is not None:
-            self._misfired(lease, 1, due.slot, due.slot, "stopped")
-        elif due.tick is not None:
+        if slot is not None:
+            self._misfired(lease, 1, slot, slot, "stopped")
+        elif tick is not None:
             self.counts.dropped_late += 1
             self._dropped(lease, 1, "late")
         return self._clock.now()
 
-    def _ended_badly(self, lease: Lease, outcome: Outcome, error: BaseException | None) -> None:
+    def _finished(
+        self,
+        lease: Lease,
+        slot: int | None,
+        lateness: float,
+        seconds: float,
+        ended: Now,
+        outcome: Outcome,
+        error: BaseException | None,
+    ) -> None:
         name = self.job.name
+        lease.done = slot
+        self._previous_end, lease.ended_at = ended.wall, ended.boot
+        self.counts.ran(outcome, lateness, seconds, ended)
+        if self._dropping:
+            self._dropping = False
+            self._journal.tick_ran(name)
+        if self._journal.says(DEBUG):
+            self._journal.run_ended(name, lease.token, outcome, seconds)
         if error is not None:
             self._journal.run_failed(name, lease.token, error)
         elif outcome == "timeout":
             self._journal.warn("run-timeout", f"run ended at its timeout of {self.options.timeout:g} s", name)
-        else:
+        elif outcome == "cancelled":
             self._journal.run_cancelled(name, lease.token, self._cut or self._reason or "lost")
+        if self._service.callbacks:
+            self._service.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
 
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
@@ -521,16 +522,15 @@ class Runner:
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
-    def _account(self, lease: Lease, take: Take, cause: str) -> None:
-        if take.late:
+    def _account(self, lease: Lease, late: int, missed: tuple[Missed, ...], cause: Literal["overlap", "late"]) -> None:
+        if late:
             if cause == "overlap":
-                self.counts.dropped_overlap += take.late
-                self._dropped(lease, take.late, "overlap")
+                self.counts.dropped_overlap += late
             else:
-                self.counts.dropped_late += take.late
-                self._dropped(lease, take.late, "late")
-        for missed in take.missed:
-            self._misfired(lease, missed.count, missed.first, missed.last, missed.cause)
+                self.counts.dropped_late += late
+            self._dropped(lease, late, cause)
+        for slots in missed:
+            self._misfired(lease, slots.count, slots.first, slots.last, slots.cause)
 
     def _dropped(self, lease: Lease, count: int, cause: Literal["overlap", "late"]) -> None:
         self._dropping = True

@@ -34,7 +34,9 @@ def ledger(*lines: tuple[str, Stamp]) -> Ledger:
 def report(
     *runs: BodyRun, stops: tuple[Stop, ...] = (), troubles: tuple[str, ...] = (), store: str = "sqlite"
 ) -> Report:
-    return Report(workers=3, store=store, runs=runs, dropped=4, stops=stops, troubles=troubles)
+    made = ledger(*(("1", stamp(n, "late", 200)) for n in range(9)))
+    lateness = made.lateness["price-tick"]
+    return Report(workers=3, store=store, runs=runs, dropped=4, lateness=lateness, stops=stops, troubles=troubles)
 
 
 TERM = Stop(signal="SIGTERM", worker="1", at=10.0)
@@ -129,6 +131,7 @@ def test_the_json_object_has_exactly_the_promised_keys() -> None:
     }
     assert made.good
     assert "34 ms" in made.as_text()
+    assert "price-tick is late by    0.2 ms, 0.2 ms" in made.as_text()
     assert "at most one process" in made.as_text()
 
 

@@ -81,12 +81,13 @@ class LiveView:
 
 
 def _jobs(session: Session) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("job")
     table.add_column("when", style="dim")
-    table.add_column("leader", min_width=10)
-    for heading in ("runs", "dropped", "last run"):
-        table.add_column(heading, justify="right", min_width=10)
+    table.add_column("leader", min_width=8)
+    # As wide as they will become, so that nothing moves; and all of it in 80 columns.
+    for heading, width in (("runs", 5), ("dropped", 7), ("late", 7), ("last run", 9)):
+        table.add_column(heading, justify="right", min_width=width)
     seats = {worker.name: worker.seat for worker in session.workers}
     for job, when in JOBS.items():
         leader = session.ledger.leaders.get(job)
@@ -97,6 +98,7 @@ def _jobs(session: Session) -> Table:
             Text(f"worker {seats[leader]}", style="bold") if leader else Text("nobody", style="dim"),
             str(session.ledger.counts[job]),
             str(session.ledger.dropped[job]),
+            f"{session.ledger.lateness[job].quantile(0.5) * 1e3:.1f} ms" if last else "",
             f"{max(0.0, session.now - last.start):.1f} s ago" if last else "",
         )
     return table

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ..histogram import Histogram
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOBS", "BodyRun", "Ledger", "Overlap", "Report", "SignalName", "Stop", "handover", "overlaps"]
 
-JOBS = {"price-tick": "every 100 ms", "book-sync": "1 s after the last end", "candle-close": "cron, each second"}
+JOBS = {"price-tick": "every 100 ms", "book-sync": "1 s after its end", "candle-close": "cron, each second"}
 """The demo's jobs, and when they run."""
 
 SignalName: TypeAlias = Literal["SIGTERM", "SIGKILL"]
@@ -51,12 +53,13 @@ class Stop:
 
 class Ledger:
     """All runs of all workers, in the order in which their stamps were read; per job the newest of them, how many,
-    who leads, and how many ticks were dropped."""
+    how late they started, who leads, and how many ticks were dropped."""
 
     def __init__(self) -> None:
         self.runs: list[BodyRun] = []
         self.newest: dict[str, BodyRun] = {}
         self.counts: dict[str, int] = dict.fromkeys(JOBS, 0)
+        self.lateness = {job: Histogram() for job in JOBS}
         self.leaders: dict[str, str] = {}
         self.dropped: dict[str, int] = dict.fromkeys(JOBS, 0)
         self._open: dict[tuple[str, str, str], BodyRun] = {}
@@ -79,6 +82,8 @@ class Ledger:
             case "stepped-down":
                 if self.leaders.get(stamp.job) == worker:
                     del self.leaders[stamp.job]
+            case "late":
+                self.lateness[stamp.job].add(int(stamp.detail) / 1e6)
             case "dropped":
                 self.dropped[stamp.job] += int(stamp.detail)
             case _:
@@ -121,6 +126,7 @@ class Report:
     store: str
     runs: Sequence[BodyRun]
     dropped: int
+    lateness: Histogram  # of price-tick
     stops: Sequence[Stop]
     troubles: Sequence[str] = ()
     overlaps: Sequence[Overlap] = field(init=False)
@@ -162,6 +168,7 @@ class Report:
             f"  after SIGKILL          {_times(self.handovers['SIGKILL'])}",
             f"runs that overlapped     {len(self.overlaps)}",
             f"ticks dropped            {self.dropped}   (one that comes while a run is in flight is never queued)",
+            f"price-tick is late by    {_late_by(self.lateness)}   (median, and one in a hundred; never early)",
             *self.troubles,
             "",
             self._verdict(),
@@ -179,6 +186,13 @@ class Report:
         if not self.good:
             return "NOT SHOWN: a hand-over is missing, the demo ended too early."
         return "At every moment at most one process ran each job, and the next one was there at once."
+
+
+def _late_by(lateness: Histogram) -> str:
+    """The median and the 99th percentile, in milliseconds."""
+    if not lateness.count:
+        return "none seen"
+    return f"{lateness.quantile(0.5) * 1e3:.1f} ms, {lateness.quantile(0.99) * 1e3:.1f} ms"
 
 
 def _times(milliseconds: Sequence[float]) -> str:

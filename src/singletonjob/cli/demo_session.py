@@ -146,6 +146,7 @@ class Session:
             store=store_name,
             runs=self.ledger.runs,
             dropped=sum(self.ledger.dropped.values()),
+            lateness=self.ledger.lateness["price-tick"],
             stops=self.stops,
             troubles=self.troubles,
         )

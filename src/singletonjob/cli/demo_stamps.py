@@ -6,6 +6,7 @@ The first two kinds are written by the job bodies themselves; overlaps and hand-
     start, end     a body began or ended; DETAIL numbers the runs of the process
     elected        this process leads the job; DETAIL is the token
     stepped-down   its term is over; DETAIL is the reason
+    late           a run started; DETAIL is how many microseconds after its time
     dropped        ticks that will not run; DETAIL is how many
 """
 

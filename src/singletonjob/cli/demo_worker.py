@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from singletonjob import ConfigError, Elected, Run, SingletonJobs, SteppedDown, TicksDropped
+from singletonjob import ConfigError, Elected, Run, RunStarted, SingletonJobs, SteppedDown, TicksDropped
 
 from .demo_stamps import StampWriter
 
@@ -70,6 +70,8 @@ def build(store: str, name: str, stamps: StampWriter) -> SingletonJobs:
                 stamps.write("elected", event.job, event.token)
             case SteppedDown():
                 stamps.write("stepped-down", event.job, event.reason)
+            case RunStarted():
+                stamps.write("late", event.job, round(event.lateness * 1e6))
             case TicksDropped():
                 stamps.write("dropped", event.job, event.count)
             case _:
