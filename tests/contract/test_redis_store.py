@@ -1,4 +1,4 @@
-"""The rules of a lease on real Redis and Valkey servers: keys, verdicts, the original's scripts, and any history.
+"""The rules of a lease on real Redis and Valkey servers: keys, verdicts, and the original's scripts.
 
 What needs time to pass is shown with leases of a fraction of a second, since nobody can move a server's clock.
 """
@@ -6,22 +6,16 @@ What needs time to pass is shown with leases of a fraction of a second, since no
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import secrets
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from contract.test_stores import HandClock
 from servers import KINDS, Server
 from singletonjob import StoreError
 from singletonjob.stores import from_url
-from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import (
     Acquire,
     Batch,
@@ -36,8 +30,6 @@ from singletonjob.stores.protocol import (
     Released,
     Renew,
     Renewed,
-    Request,
-    Verdict,
 )
 from singletonjob.stores.redis import CHUNK, RedisStore
 from singletonjob.stores.redis_address import Address
@@ -513,89 +505,3 @@ async def test_jobs_that_are_released_together_are_told_together(a: Replica, b: 
         await a.reply(*(Release(job=job, number=1, progress=NOTHING) for job in jobs))
         async with asyncio.timeout(5):
             assert await anext(notices) == set(jobs)
-
-
-# -- the same history, the same verdicts ----------------------------------------------------------------------------
-
-JOBS = st.sampled_from(["x", "x", "x", "y"])
-NODES = st.sampled_from(["n-1", "n-1", "n-1", "n-10", "n"])
-# Written as how many acquisitions or terms ago: mostly the newest, so that histories get somewhere.
-NUMBERS = st.sampled_from([0, 0, 0, 0, 1, 2])
-TERMS = st.sampled_from([0, 0, 0, 0, 1, 2])
-# Instants are written as seconds from the beginning; the last two lie further ahead than a right clock can be.
-SECONDS = st.sampled_from([-2000, -3, -2, -1, 0, 1, 2, 3, 700, 800])
-PROGRESS = st.builds(
-    Progress,
-    tick=st.one_of(st.none(), SECONDS),
-    done=st.one_of(st.none(), SECONDS),
-    ended_ago=st.one_of(st.none(), st.sampled_from([0.0, 0.25, 5.0])),
-    settled=st.one_of(st.none(), SECONDS),
-)
-REQUESTS: st.SearchStrategy[Request] = st.one_of(
-    st.builds(Acquire, job=JOBS, number=NUMBERS, lock_expiry=st.just(1000.0), above=st.sampled_from([0, 0, 5])),
-    st.builds(Renew, job=JOBS, token=TERMS, lock_expiry=st.just(1000.0), progress=PROGRESS),
-    st.builds(Release, job=JOBS, number=NUMBERS, progress=PROGRESS, off=st.booleans()),
-    st.builds(ClaimSlot, job=JOBS, token=TERMS, slot=SECONDS, mark=st.sampled_from(["m", "k;:", ""])),
-)
-STEPS = st.one_of(
-    st.tuples(NODES, st.lists(REQUESTS, min_size=1, max_size=6)),
-    JOBS,  # its lease runs out
-)
-
-
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=st.lists(STEPS, min_size=5, max_size=30))
-def test_redis_and_memory_give_the_same_verdicts_to_any_history(
-    server: Server, client: redis.Redis, history: list[tuple[str, list[Request]] | str]
-) -> None:
-    project = f"p-{secrets.token_hex(4)}"
-
-    async def compare() -> None:
-        clock = HandClock()
-        memory, store = MemoryStore(clock), from_url(server.url)
-        begin = (await store.exchange(Batch(project=project, node="n", bound=5.0))).clock
-        tokens, numbers = [begin], itertools.count(3)
-        for step in history:
-            if isinstance(step, str):
-                client.delete(f"{project}:{step}:lock")
-                memory._records[project, step].expires = 0
-                continue
-            node, requests = step
-            number = next(numbers)
-            real = tuple(_real(one, begin, tokens, number) for one in requests)
-            batch = Batch(project=project, node=node, bound=5.0, requests=real)
-            answer = await store.exchange(batch)
-            # What took place at one instant there takes place at the same one here.
-            clock.micros, clock.seconds = answer.clock, answer.clock / SECOND
-            expected = await memory.exchange(batch)
-            assert _without_time_left(answer.verdicts) == _without_time_left(expected.verdicts)
-            tokens += [verdict.token for verdict in expected.verdicts if isinstance(verdict, Granted)]
-        await store.close()
-
-    asyncio.run(compare())
-
-
-def _real(request: Request, begin: int, tokens: list[int], number: int) -> Request:
-    def at(seconds: int | None) -> int | None:
-        return None if seconds is None else begin + seconds * SECOND
-
-    if isinstance(request, Acquire):
-        return request._replace(number=number - request.number, above=request.above and tokens[-1] + request.above)
-    if isinstance(request, Renew | Release):
-        progress = request.progress
-        request = request._replace(
-            progress=progress._replace(tick=at(progress.tick), done=at(progress.done), settled=at(progress.settled))
-        )
-    if isinstance(request, Release):
-        request = request._replace(number=number - request.number)
-    if isinstance(request, Renew | ClaimSlot):
-        request = request._replace(token=tokens[-1 - request.token % len(tokens)])
-    if isinstance(request, ClaimSlot):
-        request = request._replace(slot=begin + request.slot * SECOND)
-    return request
-
-
-def _without_time_left(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
-    for verdict in verdicts:
-        assert not isinstance(verdict, Refused) or verdict.holder is None or close_to(verdict.expires_in, 1000)
-    return [v._replace(expires_in=None) if isinstance(v, Refused) else v for v in verdicts]

@@ -1,32 +1,16 @@
-"""The stores that need no server: the contract, the same to the microsecond, and any history."""
+"""The stores that need no server: the contract, and the same to the microsecond."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from singletonjob._model import Now
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.stores.protocol import (
-    Acquire,
-    Batch,
-    ClaimSlot,
-    Granted,
-    Progress,
-    Refused,
-    Release,
-    Renew,
-    Renewed,
-    Reply,
-    Request,
-)
+from singletonjob.stores.protocol import Acquire, Granted, Progress, Refused, Renewed, Reply
 from singletonjob.stores.sqlite import SqliteStore
 from singletonjob.testing.contract import LeaseStoreContract, LocalStoreContract
 from singletonjob.testing.contract_base import SECOND, Replica, expect
@@ -178,72 +162,3 @@ async def test_the_next_leader_reads_when_the_last_run_ended(ground: Ground, a: 
     ground.clock.later(3)
     state = expect(Granted, await b.acquire()).state
     assert (state.ended_ago, state.off, state.wall) == (3.5, ground.clock.micros, ground.clock.micros)
-
-
-# -- the same history, the same verdicts ---------------------------------------------------------------------------
-
-JOBS = st.sampled_from(["x", "y"])
-NUMBERS = st.integers(1, 5)
-OFFSETS = st.one_of(st.none(), st.integers(-5, 5).map(lambda seconds: WALL + seconds * SECOND))
-PROGRESS = st.builds(
-    Progress,
-    tick=OFFSETS,
-    done=OFFSETS,
-    ended_ago=st.one_of(st.none(), st.sampled_from([0.0, 0.25, 5.0])),
-    settled=OFFSETS,
-)
-REQUESTS: st.SearchStrategy[Request] = st.one_of(
-    st.builds(Acquire, job=JOBS, number=NUMBERS, lock_expiry=st.sampled_from([1.0, 10.0]), above=st.just(0)),
-    # Tokens are written as how many terms ago; the real ones go in when it is asked.
-    st.builds(Renew, job=JOBS, token=st.integers(0, 2), lock_expiry=st.just(10.0), progress=PROGRESS),
-    st.builds(Release, job=JOBS, number=NUMBERS, progress=PROGRESS, off=st.booleans()),
-    st.builds(
-        ClaimSlot, job=JOBS, token=st.integers(0, 2), slot=st.integers(WALL, WALL + 5), mark=st.sampled_from(["m", "k"])
-    ),
-)
-HISTORY = st.lists(
-    st.tuples(
-        st.sampled_from([0.0, 0.0, 0.5, 3.0, 11.0]),
-        st.sampled_from(["n-1", "n-10", "n"]),
-        st.sampled_from([None, 0, -1]),
-        st.lists(REQUESTS, min_size=1, max_size=4),
-    ),
-    min_size=1,
-    max_size=25,
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=HISTORY)
-def test_sqlite_and_memory_give_the_same_verdicts_to_any_history(
-    tmp_path: Path, history: list[tuple[float, str, int | None, list[Request]]]
-) -> None:
-    async def compare() -> None:
-        clock = HandClock()
-        memory = MemoryStore(clock)
-        path = tmp_path / f"{secrets.token_hex(4)}.db"
-        files = {node: SqliteStore(path, clock) for node in ("n-1", "n-10", "n")}
-        for node, file in files.items():
-            await file.exchange(Batch(project="p", node=node, bound=5.0))
-        tokens = [1]
-        for wait, node, void, requests in history:
-            clock.later(wait)
-            batch = Batch(
-                project="p",
-                node=node,
-                bound=5.0,
-                void_at=None if void is None else int(clock.boot() * 1e6) + void,
-                requests=tuple(
-                    request._replace(token=tokens[-1 - request.token % len(tokens)])
-                    if isinstance(request, Renew | ClaimSlot)
-                    else request
-                    for request in requests
-                ),
-            )
-            expected = await memory.exchange(batch)
-            assert await files[node].exchange(batch) == expected
-            tokens += [verdict.token for verdict in expected.verdicts if isinstance(verdict, Granted)]
-        for file in files.values():
-            await file.close()
-
-    asyncio.run(compare())

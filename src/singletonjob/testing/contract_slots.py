@@ -51,6 +51,13 @@ class Slots(StoreTests):
         assert await a.claim(granted.token, wall + AHEAD - 60 * SECOND) == Claimed()
 
     @on_a_loop
+    async def test_a_tick_that_a_wrong_clock_reported_bars_no_slot(self, a: Replica) -> None:
+        granted = await a.granted()
+        wall = granted.state.wall
+        await a.renew(granted.token, Progress(tick=wall + AHEAD + 60 * SECOND))
+        assert await a.claim(granted.token, wall) == Claimed()
+
+    @on_a_loop
     async def test_the_next_leader_reads_what_the_last_one_left(self, a: Replica, b: Replica) -> None:
         granted = await a.granted()
         token, slot = granted.token, granted.state.wall
