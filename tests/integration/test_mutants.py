@@ -1,4 +1,4 @@
-"""A rotating handful of the mutants, each day another one; `sh scripts/soak mutants` tries them all."""
+"""A rotating third of the mutants, each day another one; `sh scripts/soak mutants` tries them all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from soak._mutant_table import MUTANTS, Mutant
-from soak.mutants import PACKAGE, mutated, run, try_all
-
-HANDFUL = 6
+from soak.mutants import PACKAGE, Bench, mutated, try_all
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -28,20 +26,23 @@ def test_mutants_are_told_apart_by_their_names() -> None:
     assert len(names) >= 19
 
 
-def test_todays_handful_is_caught() -> None:
-    groups = -(-len(MUTANTS) // HANDFUL)
-    today = MUTANTS[int(time.time() / 86400) % groups :: groups]
+def test_todays_third_is_caught() -> None:
+    today = MUTANTS[int(time.time() / 86400) % 3 :: 3]
     outcomes = list(try_all(today))
     assert [outcome.line for outcome in outcomes if outcome.caught_by is None] == []
 
 
-def test_a_mutant_that_no_test_catches_survives_and_one_whose_text_is_gone_is_an_error() -> None:
+def test_a_mutant_that_no_test_catches_survives_and_one_that_cannot_be_tried_is_an_error() -> None:
     mutant = MUTANTS[0]
     harmless = replace(mutant, new=mutant.old + "  # the same", tests=("tests/unit/test_durations.py",))
-    assert run(harmless).line.startswith(f"{mutant.name} (`_election.py`): SURVIVED, ")
-    gone = run(replace(mutant, old="what is not there"))
-    assert gone.caught_by is None
-    assert "stands in _election.py 0 times" in gone.trouble
-    broken = run(replace(mutant, tests=("tests/unit/no_such_file.py",)))
-    assert broken.caught_by is None
-    assert "pytest ended with code 4" in broken.trouble
+    with Bench() as bench:
+        assert bench.try_on(harmless).line.startswith(f"{mutant.name} (`_election.py`): SURVIVED, ")
+        gone = bench.try_on(replace(mutant, old="what is not there"))
+        assert gone.caught_by is None
+        assert "stands in _election.py 0 times" in gone.trouble
+        broken = bench.try_on(replace(mutant, tests=("tests/unit/no_such_file.py",)))
+        assert broken.caught_by is None
+        assert "pytest ended with code 4" in broken.trouble
+        empty = bench.try_on(replace(mutant, tests=("tests/unit/test_durations.py", "-k", "no_such_test")))
+        assert empty.caught_by is None
+        assert "pytest ended with code 5" in empty.trouble

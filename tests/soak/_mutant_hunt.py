@@ -9,14 +9,15 @@ import itertools
 import sys
 import time
 
-from singletonjob.testing import PROFILES, Simulation, Violation
-
 __all__ = ["FOUND"]
 
 FOUND = 3
 
 
 def main() -> int:
+    # Here, so that the process which breaks the library can import this module without it.
+    from singletonjob.testing import PROFILES, Simulation, Violation
+
     until = time.monotonic() + float(sys.argv[1])
     for seed in itertools.count():
         for profile in PROFILES:

@@ -5,6 +5,7 @@ Each mutant is a copy of src in a temporary directory. `--third N` takes every t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,18 +14,24 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from soak._evidence import ROOT, arguments, conclude, say
+from soak._mutant_bench import BROKEN, OTHER_SOURCE
 from soak._mutant_hunt import FOUND
 from soak._mutant_table import MUTANTS, Mutant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
 
-__all__ = ["Outcome", "hunt", "mutated", "run", "try_all"]
+__all__ = ["Bench", "Outcome", "controls", "hunt", "mutated", "try_all"]
 
 PACKAGE = ROOT / "src" / "singletonjob"
 
@@ -47,11 +54,15 @@ class Outcome(NamedTuple):
     trouble: str = ""
 
     @property
+    def survived(self) -> bool:
+        return self.caught_by is None and not self.trouble
+
+    @property
     def line(self) -> str:
         name = f"{self.mutant.name} (`{self.mutant.file}`)"
         if self.trouble:
             return f"{name}: ERROR, {self.trouble}"
-        return f"{name}: {'SURVIVED' if self.caught_by is None else self.caught_by}, {self.seconds:.1f} s"
+        return f"{name}: {'SURVIVED' if self.survived else self.caught_by}, {self.seconds:.1f} s"
 
 
 def mutated(mutant: Mutant, text: str) -> str:
@@ -64,71 +75,137 @@ def mutated(mutant: Mutant, text: str) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def run(mutant: Mutant) -> Outcome:
-    """Break a copy of the library and run the mutant's tests on it, up to the first that fails."""
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=30"]
+@contextmanager
+def _broken(mutant: Mutant) -> Iterator[Path]:
+    """A directory with a copy of the library, the mutant in it. Raises `ValueError` as `mutated` does."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
+        shutil.copytree(PACKAGE, Path(directory, PACKAGE.name))  # the bytecode too, which saves the time to compile it
+        file = Path(directory, PACKAGE.name, mutant.file)
+        file.write_text(mutated(mutant, file.read_text()))
+        for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+            stale.unlink()  # it would pass for the mutant's, if that was of the same size and second
+        yield Path(directory)
 
-    def verdict(done: subprocess.CompletedProcess[str]) -> str | None:
-        if done.returncode == 0:
+
+class Bench:
+    """Tries mutants, one at a time, in a process that is ready for it; a context manager, which ends the process."""
+
+    def __enter__(self) -> Self:
+        self._storage = tempfile.TemporaryDirectory(prefix="bench-")
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT / "tests"),
+            "HYPOTHESIS_STORAGE_DIRECTORY": self._storage.name,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("_mutant_bench.py"))],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+        self._storage.cleanup()
+
+    def try_on(self, mutant: Mutant) -> Outcome:
+        """Break a copy of the library and run the mutant's tests on it, up to the first that fails."""
+        began = time.monotonic()
+        try:
+            with _broken(mutant) as source:
+                caught_by = self._failed(source, mutant.tests)
+            return Outcome(mutant, caught_by, time.monotonic() - began)
+        except ValueError as error:
+            return Outcome(mutant, None, 0.0, str(error))
+
+    def _failed(self, source: Path, tests: Sequence[str]) -> str | None:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=30"]
+        asked = {"source": str(source), "arguments": [*options, *tests], "seconds": LIMIT}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise ValueError(f"the bench ended with code {self._process.wait()}")
+        code, output = json.loads(answer).values()
+        if code == 0:
             return None
-        failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
-        if done.returncode != 1 or failed is None:
-            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise ValueError(f"pytest ended with code {done.returncode}: {''.join(last)}")
+        if code is None:
+            raise ValueError(f"no result within {LIMIT:g} s")
+        if code == OTHER_SOURCE:
+            raise ValueError("the library that was tested is not the mutant")
+        failed = re.search(r"^FAILED (\S+)", output, re.MULTILINE)
+        if code not in (1, BROKEN) or failed is None:
+            raise ValueError(f"pytest ended with code {code}: {''.join(output.strip().splitlines()[-1:])}")
         return failed[1]
-
-    return _try(mutant, ["-m", "pytest", *options, *mutant.tests], verdict)
 
 
 def hunt(mutant: Mutant, seconds: float) -> Outcome:
     """Break a copy of the library and simulate fleets on it until a promise is broken, for so many seconds."""
-
-    def verdict(done: subprocess.CompletedProcess[str]) -> str | None:
-        if done.returncode not in (0, FOUND):
-            raise ValueError(f"the simulation ended with code {done.returncode}: {done.stderr[-200:]}")
-        return done.stdout.strip() or None
-
-    return _try(mutant, [str(Path(__file__).with_name("_mutant_hunt.py")), str(seconds)], verdict)
-
-
-def _try(
-    mutant: Mutant, command: list[str], verdict: Callable[[subprocess.CompletedProcess[str]], str | None]
-) -> Outcome:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
-        source = Path(directory, "src")
-        shutil.copytree(PACKAGE, source / PACKAGE.name)  # the bytecode too, which saves the time to compile it
-        file = source / PACKAGE.name / mutant.file
-        environment = os.environ | {
-            "PYTHONPATH": f"{source}{os.pathsep}{ROOT / 'tests'}",
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(Path(directory, "hypothesis")),
-        }
-        try:
-            file.write_text(mutated(mutant, file.read_text()))
-            for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
-                stale.unlink()  # it would pass for the mutant's, if that was of the same size and second
+    try:
+        with _broken(mutant) as source:
             done = subprocess.run(
-                [sys.executable, *command],
+                [sys.executable, str(Path(__file__).with_name("_mutant_hunt.py")), str(seconds)],
                 cwd=ROOT,
-                env=environment,
+                env=os.environ | {"PYTHONPATH": str(source)},
                 capture_output=True,
                 text=True,
                 timeout=LIMIT,
                 check=False,
             )
-            return Outcome(mutant, verdict(done), time.monotonic() - began)
-        except ValueError as error:
-            return Outcome(mutant, None, 0.0, str(error))
-        except subprocess.TimeoutExpired:
-            return Outcome(mutant, None, LIMIT, f"no result within {LIMIT:g} s")
+            if done.returncode not in (0, FOUND):
+                raise ValueError(f"the simulation ended with code {done.returncode}: {done.stderr[-200:]}")
+            return Outcome(mutant, done.stdout.strip() or None, time.monotonic() - began)
+    except ValueError as error:
+        return Outcome(mutant, None, 0.0, str(error))
+    except subprocess.TimeoutExpired:
+        return Outcome(mutant, None, LIMIT, f"no result within {LIMIT:g} s")
 
 
-def try_all(
-    mutants: Sequence[Mutant], trial: Callable[[Mutant], Outcome] = run, *, at_once: int = AT_ONCE
-) -> Iterable[Outcome]:
+def try_all(mutants: Sequence[Mutant], *, at_once: int = AT_ONCE) -> Iterable[Outcome]:
     """The outcome of each, in their order."""
-    with ThreadPoolExecutor(at_once) as pool:
-        yield from pool.map(trial, mutants)
+    with ExitStack() as benches:
+        free: SimpleQueue[Bench] = SimpleQueue()
+        for _ in range(at_once):
+            free.put(benches.enter_context(Bench()))
+
+        def on_a_free_one(mutant: Mutant) -> Outcome:
+            bench = free.get()
+            try:
+                return bench.try_on(mutant)
+            finally:
+                free.put(bench)
+
+        with ThreadPoolExecutor(at_once) as pool:
+            yield from pool.map(on_a_free_one, mutants)
+
+
+def controls(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Mutants that break nothing, one per file of tests, each with all tests that are to catch one there.
+
+    They must survive, or the others were caught by tests that fail anyhow.
+    """
+    chosen: dict[tuple[str, ...], dict[str, Mutant]] = {}
+    for mutant in mutants:
+        *files, _, expression = mutant.tests
+        chosen.setdefault(tuple(files), {})[f"({expression})"] = mutant
+    return [
+        replace(mutant, name="nothing is broken", new=mutant.old, tests=(*files, "-k", " or ".join(expressions)))
+        for files, expressions in chosen.items()
+        for mutant in [next(iter(expressions.values()))]
+    ]
+
+
+def hunt_all(mutants: Sequence[Mutant], seconds: float) -> Iterable[Outcome]:
+    """Where the simulation goes wrong with each, in their order."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(partial(hunt, seconds=seconds), mutants)
 
 
 def main() -> None:
@@ -143,25 +220,25 @@ def main() -> None:
     )
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if options.only in f"{mutant.name} {mutant.file}"]
-    trial = run
     if options.simulation is not None:
-        trial = partial(hunt, seconds=options.simulation)
         chosen = [mutant for mutant in chosen if mutant.file in SIMULATED]
     if options.third is not None:
         chosen = chosen[options.third - 1 :: 3]
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    for outcome in try_all(chosen, trial):
+    for outcome in try_all(chosen) if options.simulation is None else hunt_all(chosen, options.simulation):
         say(outcome.line)
         outcomes.append(outcome)
     missed = sum(outcome.caught_by is None for outcome in outcomes)
+    failing = [] if options.simulation is not None else [one for one in try_all(controls(chosen)) if not one.survived]
     summary = f"{len(outcomes) - missed} of {len(outcomes)} mutants caught, in {time.monotonic() - began:.0f} s"
-    lines = [summary, *(outcome.line for outcome in outcomes)]
+    lines = [summary, *(f"with nothing broken, {one.caught_by or one.trouble}" for one in failing)]
+    lines += (outcome.line for outcome in outcomes)
     if options.simulation is not None:
         # What it misses is the tests' matter; this is the table of what each profile is good for.
         good = bool(outcomes) and not any(outcome.trouble for outcome in outcomes)
         conclude("mutants-simulation", lines, good=good, record=options.record)
-    conclude("mutants", lines, good=bool(outcomes) and not missed, record=options.record)
+    conclude("mutants", lines, good=bool(outcomes) and not missed and not failing, record=options.record)
 
 
 if __name__ == "__main__":
