@@ -301,6 +301,10 @@ class Elector:
             self._read(reply, now)  # that it connects is not yet that it serves
         for seat, request, verdict in zip(flight.seats, flight.batch.requests, reply.verdicts, strict=False):
             self._judge(seat, request, verdict, flight.sent, now)
+        for seat in flight.seats:  # what came meanwhile does not wait for the next beat
+            unsent = seat.claim is not None and seat.claim not in flight.batch.requests
+            if seat.alive and (unsent or seat.noticed_at > flight.sent):
+                seat.due = now
 
     # -- orders ----------------------------------------------------------------------------------------------------
 

@@ -268,7 +268,9 @@ class Heartbeat:
             if isinstance(note, Began):
                 self._journal.elected(note.job, note.token)
             elif isinstance(note, Ended):
-                self._journal.stepped_down(note.job, note.token, note.reason)
+                lease = self.leases[note.job]  # of a newer term, if one began with the same reply
+                silent = self._clock.boot() - lease.sent if lease.token == note.token else None
+                self._journal.stepped_down(note.job, note.token, note.reason, silent)
             elif isinstance(note, Note):
                 self._journal.note(note.event, note.job, note.text, note.number, note.token)
 

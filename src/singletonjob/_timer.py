@@ -12,15 +12,17 @@ import sys
 import time
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ._clock import SystemClock
+from .alarms import LoopAlarm, TimerFd
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from ._clock import Clock
+    from .alarms import Alarm
 
 __all__ = ["Timer", "Timers"]
 
@@ -41,14 +43,6 @@ class Timer:
         if self.callback is not None:
             self.callback = None
             self._queue.cancelled += 1
-
-
-class Alarm(Protocol):
-    """Calls back once, at or after the moment it was last set to."""
-
-    def set(self, when: float) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class _Queue:
@@ -104,29 +98,6 @@ class _Queue:
                 self.alarm.set(heap[0][0])
 
 
-class _LoopAlarm:
-    """On `loop.call_later`, for injected clocks and for systems without a timerfd."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, queue: _Queue, *, unit: int, longest: float) -> None:
-        self._loop = loop
-        self._queue = queue
-        self._unit = unit
-        self._longest = longest
-        self._seen = 0.0  # when last looked at; a clock that shows less was set back, which a timerfd would tell
-        self._handle: asyncio.TimerHandle | None = None
-
-    def set(self, when: float) -> None:
-        self.close()
-        now = self._queue.now()
-        stepped, self._seen = now < self._seen, now
-        delay = 0.0 if stepped else max(when - now, 0.0) / self._unit
-        self._handle = self._loop.call_later(min(delay, self._longest), lambda: self._queue.ring(stepped=stepped))
-
-    def close(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-
-
 class Timers:
     """The wake-ups of one loop.
 
@@ -142,8 +113,6 @@ class Timers:
         self.at_boot = self._boot.at
         self.at_wall = self._wall.at
         if sys.platform == "linux" and isinstance(clock, SystemClock):
-            from .timerfd import TimerFd
-
             with suppress(OSError, AttributeError, NotImplementedError):
                 self._boot.alarm = TimerFd(loop, self._boot.ring, time.CLOCK_BOOTTIME, unit=1)
                 try:
@@ -152,8 +121,8 @@ class Timers:
                     self._boot.alarm.close()
                     raise
                 return
-        self._boot.alarm = _LoopAlarm(loop, self._boot, unit=1, longest=longest_boot_sleep)
-        self._wall.alarm = _LoopAlarm(loop, self._wall, unit=1_000_000, longest=LONGEST_SLEEP)
+        self._boot.alarm = LoopAlarm(loop, self._boot.ring, clock.boot, unit=1, longest=longest_boot_sleep)
+        self._wall.alarm = LoopAlarm(loop, self._wall.ring, clock.wall, unit=1_000_000, longest=LONGEST_SLEEP)
 
     def close(self) -> None:
         self._boot.alarm.close()

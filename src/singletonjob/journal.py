@@ -43,6 +43,7 @@ class Journal:
         self._said: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
         self._in_a_row: dict[str, int] = {}
+        self._misfires: dict[str, tuple[int, str]] = {}  # not told yet: how many, and the first of them
         self._outage_told = False
 
     def say(
@@ -88,12 +89,16 @@ class Journal:
 
     # -- WARNING ---------------------------------------------------------------------------------------------------
 
-    def stepped_down(self, job: str, token: int, reason: Reason) -> None:
-        """A term that ended without our wish; the orderly ends are told when the lease is released."""
+    def stepped_down(self, job: str, token: int, reason: Reason, silent: float | None) -> None:
+        """A term that ended without our wish; the orderly ends are told when the lease is released.
+
+        `silent`: how many seconds ago the last good renewal was sent, if that is known.
+        """
         if reason in LOST:
             level = logging.ERROR if reason == "stuck" else logging.WARNING
             event = "stuck" if reason == "stuck" else "lost"
-            self.say(level, event, LOST[reason], job=job, token=token, reason=reason)
+            ago = "" if silent is None else f" (last renewed {silent:.1f} s ago)"
+            self.say(level, event, LOST[reason] + ago, job=job, token=token, reason=reason)
 
     def run_long(self, job: str, token: int, seconds: float, lock_expiry: float) -> None:
         text = f"a run is taking {seconds:.1f} s so far; the lease of {lock_expiry:g} s is renewed while it runs"
@@ -108,6 +113,14 @@ class Journal:
         self.say(logging.WARNING, "switch-failed", text, job=job)
 
     def misfired(self, job: str, token: int, count: int, cause: str, first: str, last: str) -> None:
+        """The first of a cause, then at most one summary a minute: a job of every second may miss them all."""
+        what = f"misfired {job} {cause}"
+        held, first = self._misfires.get(what, (0, first))
+        count += held
+        if self._quiet(what):
+            self._misfires[what] = count, first
+            return
+        self._misfires.pop(what, None)
         when = first if count == 1 else f"{first} to {last}"
         what = f"{count} slot{'' if count == 1 else 's'}"
         texts = {

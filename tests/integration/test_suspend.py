@@ -22,7 +22,7 @@ from singletonjob._lease import Fence
 from singletonjob._model import Now
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Refused, Renew, Renewed
-from singletonjob.timerfd import TimerFd
+from singletonjob.alarms import TimerFd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -15,7 +15,7 @@ import uvloop
 
 from singletonjob._clock import BOOT_CLOCK, SystemClock
 from singletonjob._timer import LONGEST_SLEEP, Timer, Timers
-from singletonjob.timerfd import TimerFd
+from singletonjob.alarms import TimerFd
 from virtual_loop import VirtualClock, run_virtually, the_loop
 
 if TYPE_CHECKING:
@@ -266,16 +266,16 @@ def test_an_alarm_that_rang_for_the_last_timer_is_silent(loop: str) -> None:
 async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_none_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import singletonjob.timerfd
+    import singletonjob.alarms
 
-    real = singletonjob.timerfd._timerfd
+    real = singletonjob.alarms._timerfd
 
     def boot_only(clock_id: int) -> tuple[Callable[[int], None], int]:
         if clock_id != time.CLOCK_BOOTTIME:
             raise OSError(errno.EMFILE, "timerfd_create")
         return real(clock_id)
 
-    monkeypatch.setattr(singletonjob.timerfd, "_timerfd", boot_only)
+    monkeypatch.setattr(singletonjob.alarms, "_timerfd", boot_only)
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     timers = Timers(asyncio.get_running_loop(), CLOCK, longest_boot_sleep=0.5)
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

@@ -1,4 +1,4 @@
-"""A Linux timerfd on an asyncio loop (timerfd_create(2)): an alarm at an absolute moment of one of the clocks."""
+"""What rings when the earliest timer of a clock is due: a Linux timerfd, or the loop's own timers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-__all__ = ["TimerFd"]
+__all__ = ["Alarm", "LoopAlarm", "TimerFd"]
+
+
+class Alarm(Protocol):
+    """Rings once, at or after the moment it was last set to, and when its clock was set."""
+
+    def set(self, when: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Ring(Protocol):
@@ -23,10 +31,44 @@ class Ring(Protocol):
     def __call__(self, *, stepped: bool = False) -> None: ...
 
 
-class TimerFd:
-    """Rings once, at or after the moment it was last set to; `unit` is how many of the moments' units make a second.
+class LoopAlarm:
+    """On `loop.call_later`, in sleeps of at most `longest` seconds: for injected clocks, and where there is no timerfd.
 
-    When somebody sets its clock, it rings as well, with `stepped`: its moment may be nearer than it was, or further.
+    `now` reads the clock, of whose units `unit` make a second.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ring: Ring, now: Callable[[], float], *, unit: int, longest: float
+    ) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._now = now
+        self._unit = unit
+        self._longest = longest
+        self._seen = 0.0  # what the clock showed last; if it shows less it was set back, which a timerfd would tell
+        self._stepped = False
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, when: float) -> None:
+        self.close()
+        now = self._now()
+        self._stepped |= now < self._seen
+        self._seen = now
+        delay = 0.0 if self._stepped else max(when - now, 0.0) / self._unit
+        self._handle = self._loop.call_later(min(delay, self._longest), self._call)
+
+    def _call(self) -> None:
+        stepped, self._stepped = self._stepped, False
+        self._ring(stepped=stepped)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class TimerFd:
+    """On a timerfd (timerfd_create(2)) of one of the system's clocks, of whose units `unit` make a second.
+
     Raises `OSError` where the kernel has none to give, `AttributeError` where the C library does not know the call.
     """
 
