@@ -282,10 +282,10 @@ def test_a_hook_or_a_switch_that_raises_a_cancellation_ends_neither_the_job_nor_
 class Keeper:
     """A replica whose job's task a test ends; what ran when, and whether it held the lease then."""
 
-    def __init__(self, kind: Kind, seconds: float, *, swallows: bool = False) -> None:
+    def __init__(self, kind: Kind, seconds: float, *, swallows: bool = False, **options: Any) -> None:
         self.loop = the_loop()
         self.store = MemoryStore(VirtualClock(self.loop))
-        self.app = SingletonJobs("pricing", store=self.store)
+        self.app = SingletonJobs("pricing", store=self.store, **options)
         self.seconds = seconds
         self.swallows = swallows
         self.running = 0
@@ -369,6 +369,26 @@ def test_c35_a_sync_body_whose_task_is_killed_keeps_the_lease_until_it_has_ended
         await asyncio.sleep(1.5)
         assert keeper.app.is_leader("job")
         assert keeper.record.token > first
+        assert keeper.begun[1][0] >= keeper.ended[0]
+        await keeper.replica.stop()
+
+    run_virtually(main())
+
+
+@pytest.mark.usefixtures("_paced")
+def test_a_sync_body_whose_task_is_killed_is_still_held_to_its_timeout() -> None:
+    async def main() -> None:
+        keeper = Keeper("sync", 60.0, timeout=5, shutdown_grace=2)
+        await asyncio.sleep(1)
+        keeper.kill()
+        await asyncio.sleep(5 + 2 + 10 - 1 + 0.5)
+        # Nobody vouches for it beyond timeout and grace, so the lease ends although the body goes on.
+        assert keeper.running == 1
+        expires = keeper.record.expires
+        assert expires is None or expires < VirtualClock(keeper.loop).boot() * 1e6
+        assert keeper.app.health().jobs["job"] == "stuck"
+        await asyncio.sleep(50)
+        assert len(keeper.begun) >= 2
         assert keeper.begun[1][0] >= keeper.ended[0]
         await keeper.replica.stop()
 

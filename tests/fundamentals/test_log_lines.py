@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -233,7 +234,7 @@ def test_a_lease_that_could_not_be_renewed_is_one_warning_that_says_so() -> None
                 store.error = None
         lost = the_one(logs, "lost")
         assert said(lost) == (WARNING, "job", "expired")
-        assert "could not renew" in lost.getMessage()
+        assert re.search(r"could not renew.* \(last renewed 9\.\d s ago\)$", lost.getMessage())
         assert all(r.exc_info is None for r in logs.records)
 
     run_virtually(main())
@@ -548,6 +549,25 @@ def test_a_job_that_drops_ten_ticks_with_every_run_is_an_error_at_most_once_a_mi
         assert 1 <= len(errors) <= 4
         assert minutes_apart(errors, logs.times)
         assert minutes_apart(warnings, logs.times)
+
+    run_virtually(main())
+
+
+def test_of_a_slot_missed_each_second_the_first_is_told_and_then_a_summary_a_minute() -> None:
+    async def main() -> None:
+        app = app_on(gate())
+        app.cron("* * * * * *", name="job")(lasting(1.5))
+        with Timed() as logs:
+            async with running(app):
+                await asyncio.sleep(200.5)
+                missed = app.stats()["job"].misfired
+        lines = logs.of("misfired")
+        assert missed == pytest.approx(100, abs=2)
+        assert len(lines) == 4
+        assert minutes_apart(lines, logs.times)
+        counts = [int(re.search(r"missed (\d+) slot", line.getMessage())[1]) for line in lines]  # type: ignore[index]  # it is there
+        assert counts == [1, 30, 30, 30]
+        assert {line.reason for line in lines} == {"overlap"}
 
     run_virtually(main())
 

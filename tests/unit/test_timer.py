@@ -377,3 +377,20 @@ def test_there_a_wall_clock_that_is_set_back_is_noticed_within_the_longest_sleep
         assert [name for name, _ in fired] == ["new", "long", "longer", "boot"]
 
     run_virtually(main())
+
+
+def test_there_a_step_that_is_seen_when_a_timer_is_set_is_not_forgotten_when_the_next_one_is() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
+        woken: list[str] = []
+        timers.at_wall(clock.wall() + 3_600_000_000, lambda: woken.append("in an hour"))
+        await asyncio.sleep(10)
+        clock.offset -= 1000
+        timers.at_wall(clock.wall() + 60_000_000, lambda: woken.append("in a minute"))
+        timers.at_wall(clock.wall() + 30_000_000, lambda: woken.append("in half a minute"))
+        await asyncio.sleep(0.001)
+        timers.close()
+        assert woken == ["in half a minute", "in a minute", "in an hour"]
+
+    run_virtually(main())
