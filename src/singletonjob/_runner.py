@@ -306,7 +306,8 @@ class Runner:
             if tick is not None:
                 lease.tick = scheduled
             if self.options.timeout is not None:
-                lease.limit = boot + self.options.timeout + self.options.shutdown_grace
+                # Even without a grace it takes a moment to unwind.
+                lease.limit = boot + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
             lease.run_started = boot
             if self._journal.says(DEBUG):
                 self._journal.run_started(job.name, lease.token, lateness)
@@ -440,7 +441,10 @@ class Runner:
         if not called:
             return None
         if inspect.isawaitable(answer):
-            return await self._on_loop(lease, _identity, answer, claimed=True)
+            result = await self._on_loop(lease, _identity, answer, claimed=True)
+            if result is None and inspect.iscoroutine(answer):
+                answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
+            return result or ("cancelled", None)
         return ("timeout", None) if self._cut == "timeout" else RAN_WELL
 
     def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:

@@ -593,3 +593,54 @@ def test_after_a_suspend_beyond_the_lease_the_run_in_flight_ends_within_half_a_m
         await replica.stop()
 
     run_virtually(main())
+
+
+def test_a_sync_body_that_hands_back_work_when_its_term_is_over_has_been_cancelled_and_leaves_no_warning() -> None:
+    async def main() -> None:
+        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        app = SingletonJobs("pricing", store=gate)
+        awaited: list[str] = []
+
+        async def more() -> None:
+            awaited.append("more")
+
+        def body() -> object:
+            nap(the_loop_of_the_test, 20)
+            return more()
+
+        the_loop_of_the_test = the_loop()
+        app.interval("1h", name="job")(body)
+        replica = Replica(app).start()
+        await asyncio.sleep(1)
+        gate.hang = True
+        await asyncio.sleep(30)
+        stats = app.stats()["job"]
+        assert (stats.runs, stats.cancelled) == (1, 1)
+        assert not awaited
+        gate.hang = False
+        await replica.stop()
+
+    run_virtually(main())
+
+
+def test_without_a_grace_a_run_that_unwinds_at_its_timeout_keeps_its_term() -> None:
+    async def main() -> None:
+        app = SingletonJobs(
+            "pricing", store=MemoryStore(VirtualClock(the_loop())), timeout=5, shutdown_grace=0, heartbeat_interval=0.1
+        )
+
+        @app.interval(1, name="job")
+        async def job() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await asyncio.sleep(0.5)  # within a margin
+
+        replica = Replica(app).start()
+        await asyncio.sleep(21)
+        stats = app.stats()["job"]
+        assert stats.timeout == 3
+        assert stats.terms == 1
+        await replica.stop()
+
+    run_virtually(main())

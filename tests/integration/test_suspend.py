@@ -20,9 +20,9 @@ from singletonjob import Run, SingletonJobs
 from singletonjob._clock import BOOT_CLOCK, SystemClock
 from singletonjob._lease import Fence
 from singletonjob._model import Now
+from singletonjob.alarms import TimerFd
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Refused, Renew, Renewed
-from singletonjob.alarms import TimerFd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from .sim_replica import UNWINDING
+from .sim_bodies import UNWINDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .sim_bodies import JobPlan
     from .sim_history import Fault, History, Lease, SimRun
-    from .sim_replica import JobPlan
     from .simulation import Settings
 
 __all__ = ["FASTEST", "SLACK", "Case", "Found"]
@@ -39,7 +40,7 @@ class Case:
         self.settings = settings
         self.plans = plans
         self.runs: defaultdict[str, list[SimRun]] = defaultdict(list)
-        for run in history.runs:
+        for run in sorted(history.runs, key=attrgetter("started")):
             self.runs[run.job].append(run)
         self.frozen: defaultdict[str, list[Fault]] = defaultdict(list)
         for one in history.frozen:
@@ -48,14 +49,25 @@ class Case:
         for lease in history.leases.values():
             self.leases[lease.job].append(lease)
 
-    def excused(self, run: SimRun, at: float) -> bool:
-        """Whether the design lets `run` be in flight at the moment `at` without a lease."""
-        if run.rude:
+    def slow_start(self, run: SimRun) -> float:
+        """How long before its body's first statement a run may have begun for the library: a thread takes its time."""
+        return self.settings.margin + SLACK if run.sync else 0.0
+
+    def excused(self, run: SimRun, at: float, *, by_loop: bool = False) -> bool:
+        """Whether the design lets `run` be in flight at the moment `at` without a lease.
+
+        `by_loop`: it ends by the job loop's word, also if it is a sync one, which can see the end of a lease by itself.
+        """
+        if run.rude or not run.looks:
             return True
         # A sleeping machine's timers stand still: noticed within half the margin of the resume; then it unwinds.
         notices = (0.5 + UNWINDING) * self.settings.margin * FASTEST + SLACK
         standstill = -1.0
-        for one in self.frozen[run.process]:
+        frozen = self.frozen[run.process]
+        if run.sync and not by_loop and not any(one.kind == "suspended" for one in frozen):
+            # Its thread goes on while the loop is blocked. A wait that slept through a suspend needs the loop's word.
+            frozen = [one for one in frozen if one.kind == "paused"]
+        for one in frozen:
             # What blocks again before it could notice stands still once.
             standstill = max(standstill, one.end) if one.begin <= max(at, standstill + notices) else standstill
         return run.ended <= standstill + notices

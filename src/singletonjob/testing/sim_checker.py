@@ -8,13 +8,16 @@ from . import sim_liveness, sim_safety
 from .sim_case import Case, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from .sim_bodies import JobPlan
     from .sim_history import History
-    from .sim_replica import JobPlan
     from .simulation import Settings
 
-__all__ = ["Violation", "check"]
+__all__ = ["RULES", "Violation", "check"]
+
+RULES = (*sim_safety.RULES, *sim_liveness.RULES)
+"""All promises."""
 
 
 class Violation(AssertionError):
@@ -27,9 +30,14 @@ class Violation(AssertionError):
         self.rule = rule
 
 
-def check(history: History, settings: Settings, plans: Mapping[str, JobPlan]) -> Found | None:
+def check(
+    history: History,
+    settings: Settings,
+    plans: Mapping[str, JobPlan],
+    rules: Iterable[Callable[[Case], Iterator[Found]]] = RULES,
+) -> Found | None:
     """The first promise that was broken, in time; None: all were kept."""
     case = Case(history, settings, plans)
-    found = [one for rule in (*sim_safety.RULES, *sim_liveness.RULES) for one in rule(case)]
+    found = [one for rule in rules for one in rule(case)]
     found += [Found(history.ended_at, "errors", text) for text in history.errors]
     return min(found, default=None)

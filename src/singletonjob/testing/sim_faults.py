@@ -14,6 +14,8 @@ __all__ = ["PROFILES", "Profile"]
 
 BODIES = {"quick": 12, "long": 3, "blocking": 0.6, "wedged": 0.1, "endless": 0.3, "rude": 0.2}
 
+SYNC_BODIES = {"quick": 10, "long": 3, "endless": 1, "checks": 1, "deaf": 0.5}
+
 NOISY = Network(
     lost_request=0.02,
     lost_reply=0.02,
@@ -28,14 +30,15 @@ NOISY = Network(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """`faults` and `bodies` are weights by kind; `number` of faults per simulation, on average,
-    each lasting up to `longest` lock_expiries.
+    """`faults`, `bodies` and `sync_bodies` are weights by kind; `number` of faults per simulation, on average,
+    each lasting up to `longest` lock_expiries. `sync` is the chance that a job's bodies run in a thread.
 
     Faults of a process: crash, stop, pause (SIGSTOP), suspend (the machine's loop clocks stand still, the others do
-    not), block (something else in the process holds its job loop), cut, cut_requests, cut_replies, deaf (no notices),
-    wall_step, switch (a job is disabled for a while). Of all processes: stop_all (each stops, nearly at once). Of the
-    store: refuse, freeze, silence, restart, restart_old (with a state from some time ago), store_step (its clock jumps
-    by up to half the margin).
+    not), nap (one of both, between the last check before a run and the first statement of its body), block (something
+    else in the process holds its job loop), end_task (the task that runs a job is cancelled from outside), cut,
+    cut_requests, cut_replies, deaf (no notices), wall_step, switch (a job is disabled for a while). Of all processes:
+    stop_all (each stops, nearly at once). Of the store: refuse, freeze, silence, restart, restart_old (with a state
+    from some time ago), store_step (its clock jumps by up to half the margin).
 
     `aim` is the chance that a fault hits a leader; `at_limit` the chance that the clock rates are as far apart as is
     promised, the leader's slow, the store's and the others' fast; `skew` how wrong wall clocks are, in seconds.
@@ -44,7 +47,9 @@ class Profile:
     name: str
     faults: Mapping[str, float]
     bodies: Mapping[str, float] = field(default_factory=lambda: BODIES)
+    sync_bodies: Mapping[str, float] = field(default_factory=lambda: SYNC_BODIES)
     network: Network = field(default_factory=Network)
+    sync: float = 0.3
     number: float = 8.0
     longest: float = 2.5
     aim: float = 0.6
@@ -57,7 +62,9 @@ ALL = {
     "stop": 3,
     "pause": 2,
     "suspend": 2,
+    "nap": 1,
     "block": 2,
+    "end_task": 1,
     "cut": 2,
     "cut_requests": 1,
     "cut_replies": 1,
@@ -77,7 +84,10 @@ PROFILES: Mapping[str, Profile] = {
     for profile in (
         Profile(name="mixed", faults=ALL),
         Profile(name="noisy", faults=ALL, network=NOISY),
-        Profile(name="handover", faults={"crash": 2, "stop": 3}, skew=60.0),
+        # Hand-overs and nothing else: what the bounds on them are measured by.
+        Profile(
+            name="handover", faults={"crash": 2, "stop": 3}, bodies={"quick": 4, "long": 1, "endless": 0.3}, skew=60.0
+        ),
         # A leader cut off while all others and the store are as fast as promised: the margin at its limit.
         Profile(
             name="cut-off",
@@ -127,11 +137,58 @@ PROFILES: Mapping[str, Profile] = {
         # Few faults, one at a time: what the bounds on a hand-over and on an outage are measured by.
         Profile(
             name="outage",
-            faults={"refuse": 1, "freeze": 1, "silence": 1},
+            faults={"refuse": 1, "freeze": 1, "silence": 1, "stop": 0.7},
             bodies={"quick": 3, "long": 1},
-            number=4.0,
+            number=6.5,
             longest=1.0,
         ),
+        # Replies that come when their lease is over: to a process that was frozen meanwhile.
+        Profile(
+            name="late-replies",
+            faults={"pause": 4, "suspend": 2, "cut_replies": 1, "stop": 0.5},
+            bodies={"quick": 2, "long": 1, "endless": 2},
+            network=Network(slow_reply=0.4, last_moment=0.3, slow=1.5),
+            number=12.0,
+            longest=1.2,
+            aim=1.0,
+        ),
+        # Frozen at the worst of moments: the check was good, and the body has not begun.
+        Profile(
+            name="check-to-start",
+            faults={"nap": 8, "stop": 1, "crash": 0.5, "cut_replies": 0.5},
+            bodies={"quick": 3, "long": 1, "endless": 1},
+            sync=0.5,
+            number=12.0,
+            longest=2.0,
+            aim=1.0,
+        ),
+        # A loop that stands still while terms come and go.
+        Profile(
+            name="blocked",
+            faults={"block": 6, "cut_requests": 3, "switch": 2, "stop": 1},
+            bodies={"quick": 3, "long": 2, "blocking": 1, "wedged": 0.5},
+            number=12.0,
+            longest=3.0,
+            aim=1.0,
+        ),
+        # Bodies that do not end when they are told to.
+        Profile(
+            name="stubborn",
+            faults={"stop": 3, "switch": 3, "cut": 3, "end_task": 3, "crash": 1},
+            bodies={"rude": 3, "wedged": 0.5, "endless": 1, "quick": 2},
+            sync_bodies={"deaf": 3, "long": 2, "endless": 1, "quick": 2},
+        ),
+        # Jobs that are switched off and on again, at once or during their drain.
+        Profile(
+            name="switched",
+            faults={"switch": 8, "cut_replies": 1, "crash": 1},
+            bodies={"quick": 3, "long": 3, "endless": 1},
+            number=14.0,
+            longest=1.0,
+            aim=0.9,
+        ),
+        # Sync bodies only: nothing can cancel them.
+        Profile(name="threads", faults={**ALL, "end_task": 2, "nap": 2}, sync=1.0),
         Profile(name="clocks", faults={"wall_step": 5, "suspend": 1, "crash": 1, "stop": 2}, skew=200.0),
     )
 }

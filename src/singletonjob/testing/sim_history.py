@@ -16,7 +16,11 @@ __all__ = ["Fault", "History", "Lease", "Life", "SimRun"]
 
 @dataclass(slots=True)
 class SimRun:
-    """One execution of a body. `counted`: ticks that its replica had accounted for when it started."""
+    """One execution of a body. `counted`: ticks that its replica had accounted for when it started.
+
+    `started` is the moment of the last check where the process was frozen between that and the body's first statement;
+    then `woke` is the moment of the first statement, and `told` whether the run said there that its term is over.
+    """
 
     process: str
     machine: int
@@ -29,14 +33,24 @@ class SimRun:
     counted: int
     ended: float = inf
     rude: bool = False  # it ignored its cancellation
+    sync: bool = False
+    looks: bool = True  # a sync body that asks whether it is to stop; async ones are cancelled
+    woke: float | None = None
+    told: bool = False
 
     def __str__(self) -> str:
-        return f"{self.process} {self.job} {self.kind} run, token {self.token % 10**9}, due {self.scheduled % 10**9}"
+        sync = "sync " if self.sync else ""
+        return (
+            f"{self.process} {self.job} {sync}{self.kind} run, token {self.token % 10**9}, due {self.scheduled % 10**9}"
+        )
 
 
 @dataclass(slots=True)
 class Lease:
-    """One term as the store has it: from its grant to `ends`, which renewals move, or until it was given back."""
+    """One term as the store has it: from its grant to `ends`, which renewals move, or until it was given back.
+
+    `heard` is what its replica may know of it: when each reply that says yes came, and when its request was sent.
+    """
 
     job: str
     node: str
@@ -45,6 +59,12 @@ class Lease:
     ends: float
     released: bool = False
     renewed: list[float] = field(default_factory=list[float])
+    heard: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+
+    @property
+    def good(self) -> list[tuple[float, float]]:
+        """`heard`; where nobody noted that, as if the store's answer had come at once."""
+        return self.heard or [(when, when) for when in (self.granted, *self.renewed)]
 
 
 @dataclass(slots=True)
@@ -127,6 +147,12 @@ class History:
     def fault(self, kind: str, process: str, begin: float, end: float, job: str = "") -> None:
         self.faults.append(Fault(kind, process, begin, end, job))
         self.say(begin, f"fault: {kind} {process or 'store'} until {end:.3f}")
+
+    def heard(self, job: str, token: int, sent: float, when: float) -> None:
+        """A grant or a renewal, asked for at `sent`, has come to the one who asked."""
+        lease = self.leases.get((job, token))
+        if lease is not None:
+            lease.heard.append((when, sent))
 
     @property
     def text(self) -> str:

@@ -10,13 +10,10 @@ from .sim_case import FASTEST, SLACK, Case, Found
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .sim_history import Fault, SimRun
-    from .sim_replica import JobPlan
+    from .sim_bodies import JobPlan
+    from .sim_history import Fault, Lease, SimRun
 
 __all__ = ["RULES"]
-
-TICK_AHEAD = 10.0
-"""After a larger step back of the wall clock, in seconds, waiting for the grid would be the larger harm."""
 
 
 def _ticks_are_counted_once(case: Case) -> Iterator[Found]:
@@ -39,8 +36,9 @@ def _ticks_are_counted_once(case: Case) -> Iterator[Found]:
 
 def _stepped_far(case: Case, earlier: SimRun, later: SimRun) -> bool:
     """Whether the wall clock may have stepped back so far that the grid is taken up anew."""
-    return case.settings.skew > TICK_AHEAD / 2 and any(
-        one.kind == "wall_step" and one.process == later.process and earlier.started <= one.begin <= later.started
+    since = earlier.started - case.slow_start(earlier)
+    return 2 * case.settings.skew > float(case.plans[later.job].every) and any(
+        one.kind == "wall_step" and one.process == later.process and since <= one.begin <= later.started
         for one in case.history.faults
     )
 
@@ -72,33 +70,37 @@ def _clock_behind(case: Case, plan: JobPlan) -> bool:
 
 def _l1_l2_hand_overs(case: Case) -> Iterator[Found]:
     """With no other fault around: 50 ms from the release, 1.01 lock_expiry + 100 ms from the last renewal."""
-    history, settings = case.history, case.settings
-    if not settings.calm:
+    if not case.settings.calm:
         return
-    for fault in history.faults:
-        if not fault.job or fault.kind not in {"crash", "stop"}:
+    for fault in case.history.faults:
+        if fault.kind not in {"crash", "stop"}:
             continue
-        lease = next((one for one in reversed(case.leases[fault.job]) if one.granted < fault.begin), None)
-        if lease is None or lease.node != fault.process:
-            continue
-        if fault.kind == "stop" and not lease.released:
-            life = next(life for life in history.alive if life.process == fault.process)
-            left = any(
-                run.process == fault.process and (run.ended >= life.end or (run.rude and run.ended > fault.begin))
-                for run in history.runs
-            )
-            if not left and not life.crashed and life.end < history.ended_at and _undisturbed(case, fault, life.end):
-                yield Found(life.end, "L1", f"{lease.node} left without giving {lease.job} back")
-            continue
-        bound = lease.ends + (0.05 if lease.released else 0.1 + 0.01 * settings.lock_expiry)
-        if not _undisturbed(case, fault, bound) or bound > history.ended_at:
-            continue
-        taken = next((one.granted for one in case.leases[fault.job] if one.granted >= lease.ends - SLACK), None)
-        if taken is None or taken > bound:
-            rule = "L1" if lease.released else "L2"
-            yield Found(
-                bound, rule, f"{fault.job} is not led again by {bound:.3f}, after the {fault.kind} of {lease.node}"
-            )
+        for leases in case.leases.values():
+            lease = next((one for one in reversed(leases) if one.granted < fault.begin), None)
+            if lease is not None and lease.node == fault.process and lease.ends > fault.begin:
+                yield from _l1_l2_hand_over(case, fault, lease)
+
+
+def _l1_l2_hand_over(case: Case, fault: Fault, lease: Lease) -> Iterator[Found]:
+    """Of the lease that a process held when it crashed, or had to stop."""
+    history = case.history
+    if fault.kind == "stop" and not lease.released:
+        life = next(life for life in history.alive if life.process == fault.process)
+        left = any(
+            run.process == fault.process
+            and (run.ended >= life.end or ((run.rude or not run.looks) and run.ended > fault.begin))
+            for run in history.runs
+        )
+        if not left and not life.crashed and life.end < history.ended_at and _undisturbed(case, fault, life.end):
+            yield Found(life.end, "L1", f"{lease.node} left without giving {lease.job} back")
+        return
+    bound = lease.ends + (0.05 if lease.released else 0.1 + 0.01 * case.settings.lock_expiry)
+    if bound > history.ended_at or not _undisturbed(case, fault, bound):
+        return
+    taken = next((one.granted for one in case.leases[lease.job] if one.granted >= lease.ends - SLACK), None)
+    if taken is None or taken > bound:
+        rule = "L1" if lease.released else "L2"
+        yield Found(bound, rule, f"{lease.job} is not led again by {bound:.3f}, after the {fault.kind} of {lease.node}")
 
 
 def _l3_outages(case: Case) -> Iterator[Found]:
@@ -119,22 +121,50 @@ def _l3_outages(case: Case) -> Iterator[Found]:
             until = max(fault.end + (retry + settings.call_timeout) * FASTEST, ends * FASTEST) + 0.1
             if until > history.ended_at or not _undisturbed(case, fault, until):
                 continue
-            if fault.end - fault.begin < short and held.ends > fault.begin and held.ends < until:
+            lost = held.ends > fault.begin and held.ends < until and not _timed_out(case, held)
+            if lost and fault.end - fault.begin < short:
                 yield Found(held.ends, "L3", f"{job}: an outage of {fault.end - fault.begin:.3f} s cost the lease")
             moments = [when for lease in leases for when in (lease.granted, *lease.renewed)]
             if not any(fault.end <= when <= until for when in moments):
                 yield Found(until, "L3", f"{job} is led by nobody after the outage that ended at {fault.end:.3f}")
 
 
+def _l3_no_lease_is_lost_for_nothing(case: Case) -> Iterator[Found]:
+    """Where nothing is wrong around it, a lease ends by release only; a run of any length keeps it."""
+    history, settings = case.history, case.settings
+    if not settings.calm:
+        return
+    wrong = [(one.begin, one.end) for one in [*history.faults, *history.frozen]]
+    for lease in history.leases.values():
+        since = lease.ends - 2 * settings.lock_expiry
+        life = next(life for life in history.alive if life.process == lease.node)
+        if lease.released or lease.ends > min(life.end, history.ended_at):
+            continue
+        if any(begin < lease.ends and end > since for begin, end in wrong):
+            continue
+        if not _timed_out(case, lease):
+            yield Found(lease.ends, "L3", f"{lease.node} has lost the lease of {lease.job}, and nothing was wrong")
+
+
+def _timed_out(case: Case, lease: Lease) -> bool:
+    """Whether a run of the term has met its timeout: what does not end soon after it costs the lease."""
+    timeout = case.settings.timeout
+    if timeout is None:
+        return False
+    runs = (run for run in case.runs[lease.job] if run.token == lease.token)
+    return any(run.ended - run.started + case.slow_start(run) > timeout / FASTEST for run in runs)
+
+
 def _undisturbed(case: Case, fault: Fault, until: float) -> bool:
     """Whether nothing else was wrong around a fault, and another replica was there all along."""
     history, expiry = case.history, case.settings.lock_expiry
-    since = fault.begin - 2.5 * expiry
     for other in [*history.faults, *history.frozen]:
+        # After a hand-over all is well when its lease has ended; other faults may leave a back-off, or a guard.
+        since = fault.begin - (1.3 if other.kind in {"crash", "stop"} else 2.5) * expiry
         if other is not fault and other.kind != "wall_step" and other.begin < until and other.end > since:
             return False
     return any(
-        life.process != fault.process and life.begin < fault.begin - expiry and life.end > until
+        life.process != fault.process and life.begin < fault.begin - expiry / 2 and life.end > until
         for life in history.alive
     )
 
@@ -144,4 +174,5 @@ RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _l_somebody_leads_when_all_has_healed,
     _l1_l2_hand_overs,
     _l3_outages,
+    _l3_no_lease_is_lost_for_nothing,
 )

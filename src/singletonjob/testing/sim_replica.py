@@ -1,47 +1,30 @@
-"""One process of a simulation: an unmodified `Service` on two simulated loops, and the bodies that it runs."""
+"""One process of a simulation: an unmodified `Service` on two simulated loops, and its worker threads."""
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .._service import Service
 from ..jobs.options import APP_READERS, read, resolve_app
 from ..jobs.registry import Registry
-from .sim_history import Life, SimRun
+from .sim_bodies import Bodies, JobPlan
+from .sim_history import Life
 from .sim_store import SimClient
+from .sim_threads import SimWorker, Threads
 from .sim_time import SimLoop, set_running
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from .._heartbeat import Heartbeat
-    from .._lease import Run
-    from .._schedule import Misfire
     from ..jobs.definition import JobDefinition
     from .sim_history import History
     from .sim_store import Network, SimStore
     from .sim_time import SimClock, World
 
-__all__ = ["UNWINDING", "JobPlan", "Process"]
-
-UNWINDING = 0.25
-"""A body that heeds its cancellation takes at most this part of the margin to end."""
-
-
-BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class JobPlan(NamedTuple):
-    """A job of the fleet. `bodies` are the weights of the kinds of body that its runs have."""
-
-    name: str
-    shape: str
-    every: Any
-    misfire: Misfire
-    bodies: Mapping[str, float]
+__all__ = ["JobPlan", "Process"]
 
 
 class _Registry(Registry):
@@ -52,6 +35,8 @@ class _Registry(Registry):
 
 class Process:
     """A replica from its start to its stop or crash; `name` is its node id. `machine` keeps its clock when it ends."""
+
+    client_type: type[SimClient] = SimClient
 
     def __init__(
         self,
@@ -67,6 +52,7 @@ class Process:
         options: Mapping[str, Any],
         switched: bool,
         ended: Callable[[Process], None],
+        threads: Threads | None = None,
     ) -> None:
         self.name = name
         self.machine = machine
@@ -75,15 +61,19 @@ class Process:
         self.alive = True
         self.stopping = False
         self.switched_off: set[str] = set()
+        self.frozen_until = 0.0  # with its threads
+        self.naps: dict[str, tuple[float, bool]] = {}  # by job: how long, and whether the machine sleeps
+        self._threads = threads or Threads()
+        self._workers: list[SimWorker] = []
         self._world = world
         self._history = history
         self._ended = ended
-        self._runs: list[SimRun] = []
-        self._handles: dict[str, tuple[int, Run]] = {}
+        self._bodies = Bodies(self, world, history)
+        self._runs = self._bodies.runs
         self._begun = world.now
-        self.job_loop = SimLoop(world, clock, self._failed)
-        self.beat_loop = SimLoop(world, clock, self._failed)
-        self.client = SimClient(world, store, self.beat_loop, network, options["heartbeat_interval"])
+        self.job_loop = SimLoop(world, clock, self.failed)
+        self.beat_loop = SimLoop(world, clock, self.failed)
+        self.client = self.client_type(world, store, self.beat_loop, network, options["heartbeat_interval"])
         store.clients.append(self.client)
         registry = _Registry()
         for plan in plans:
@@ -97,6 +87,7 @@ class Process:
             start_heartbeat=self._start_heartbeat,
             node=name,
             draw=world.random.random,
+            worker=self._make_worker,
         )
         self.margin: float = options["margin"]
         self.expiry: float = options["lock_expiry"]
@@ -113,10 +104,10 @@ class Process:
     def _heartbeat_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._failed(f"the heartbeat died: {error!r}")
+            self.failed(f"the heartbeat died: {error!r}")
         self.service.post(partial(self.service.heartbeat_ended, error))
 
-    def _failed(self, text: str) -> None:
+    def failed(self, text: str) -> None:
         self._history.errors.append(f"{self.name}: {text}")
         self._history.say(self._world.now, f"{self.name}: {text}")
 
@@ -132,7 +123,7 @@ class Process:
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self._failed(f"stop raised {task.exception()!r}")
+            self.failed(f"stop raised {task.exception()!r}")
         self.end("ended")
 
     def end(self, how: str) -> None:
@@ -143,6 +134,8 @@ class Process:
         now = self._world.now
         self.job_loop.kill()
         self.beat_loop.kill()
+        for worker in self._workers:
+            worker.kill()
         for run in self._runs:
             run.ended = now
         self._history.alive.append(Life(self.name, self._begun, now, how == "crashed"))
@@ -150,22 +143,61 @@ class Process:
         self._ended(self)
 
     def freeze(self, kind: str, seconds: float, *, whole: bool) -> None:
-        """Let the job loop stand still; `whole`: the heartbeat's too."""
+        """Let the job loop stand still; `whole`: the heartbeat's too, and the threads of sync bodies."""
         now = self._world.now
         self.job_loop.freeze(now + seconds)
         if whole:
             self.beat_loop.freeze(now + seconds)
+            self.frozen_until = max(self.frozen_until, now + seconds)
         self._history.froze(kind, self.name, now, now + seconds)
+
+    # -- naps -------------------------------------------------------------------------------------------------------
+
+    def nap(self, nap: tuple[float, bool], job: str) -> None:
+        """Freeze, between the last check of the job's term and the begin of its body."""
+        seconds, suspended = nap
+        now = self._world.now
+        self._history.fault("nap", self.name, now, now + seconds, job)
+        if suspended:
+            self.clock.suspend(seconds)
+        self.freeze("suspended" if suspended else "paused", seconds, whole=True)
+
+    def strikes_before_start(self, worker: SimWorker) -> bool:
+        """Whether a nap begins while this thread reads the clock, for a check before its call's first statement."""
+        # The second reading is that of the last check; now and then it is struck before that.
+        if worker.job not in self.naps or (worker.readings == 1 and self._world.random.random() < 0.7):
+            return False
+        return self.strikes_first_statement(worker)
+
+    def strikes_first_statement(self, worker: SimWorker) -> bool:
+        """Whether a nap begins now."""
+        if worker.started or worker.napped or worker.job not in self.naps:
+            return False
+        worker.napped = True
+        worker.checked_at = self._world.now
+        self.nap(self.naps.pop(worker.job), worker.job)
+        return True
 
     # -- its jobs ---------------------------------------------------------------------------------------------------
 
-    def _register(self, registry: Registry, plan: JobPlan, *, switched: bool) -> None:
-        async def body(run: Run) -> None:
-            await self._run(plan, run)
+    def _make_worker(self, name: str) -> SimWorker:
+        worker = SimWorker(name, threads=self._threads, world=self._world, clock=self.clock, process=self)
+        self._workers.append(worker)
+        return worker
 
+    def handed_over(self, job: str) -> None:
+        """A call of that job's body is made in its thread, as soon as that begins."""
+        self._bodies.count(job)
+
+    def end_task(self, job: str) -> None:
+        """Somebody cancels the task that runs the job."""
+        self.job_loop.call_soon(self.job_loop.cancel, f"singletonjob {job}")
+
+    def _register(self, registry: Registry, plan: JobPlan, *, switched: bool) -> None:
         async def enabled() -> bool:
             return plan.name not in self.switched_off
 
+        body = self._bodies.of(plan)
         more: dict[str, Any] = {"name": plan.name, "enabled": enabled if switched else True}
         if plan.shape == "fixed":
             registry.fixed_rate(plan.every, **more)(body)
@@ -173,67 +205,3 @@ class Process:
             registry.interval(plan.every, **more)(body)
         else:
             registry.cron(plan.every, misfire=plan.misfire, **more)(body)
-
-    async def _run(self, plan: JobPlan, run: Run) -> None:
-        world, history = self._world, self._history
-        token, handle = self._handles.get(plan.name, (run.token, run))
-        if token != run.token and handle.remaining > 0:
-            self._failed(f"the handle of token {token} is usable in the term of token {run.token}")
-        self._handles[plan.name] = run.token, run
-        weights = self.bodies or plan.bodies
-        kind = world.random.choices(list(weights), list(weights.values()))[0]
-        counts = self.service.runners[plan.name].counts
-        record = SimRun(
-            self.name,
-            self.machine,
-            plan.name,
-            run.token,
-            (run.scheduled_at - BEGIN) // timedelta(microseconds=1),
-            run.tick,
-            kind,
-            world.now,
-            counts.runs + counts.dropped_late + counts.dropped_overlap,
-        )
-        history.runs.append(record)
-        self._runs.append(record)
-        history.say(world.now, f"{record} starts")
-        try:
-            await self._work(kind, record)
-        finally:
-            if self.alive:
-                record.ended = world.now
-                self._runs.remove(record)
-                history.say(world.now, f"{record} ends")
-
-    async def _work(self, kind: str, record: SimRun) -> None:
-        """What the body does; the kinds of body by name."""
-        draw, expiry, margin = self._world.random.random, self.expiry, self.margin
-        try:
-            if kind == "quick":
-                await asyncio.sleep(0.02 * draw())
-            elif kind == "long":
-                await asyncio.sleep(expiry * draw())
-            elif kind == "endless":
-                await asyncio.sleep(expiry * 6)
-            elif kind == "rude":
-                await asyncio.sleep(expiry * (0.5 + draw()))
-            else:
-                await self._block(kind, expiry)
-        except asyncio.CancelledError:
-            if not self.alive:
-                raise
-            if kind == "rude":
-                record.rude = True
-                await asyncio.sleep(expiry * draw())
-                return
-            await asyncio.sleep(UNWINDING * margin * draw() / self.clock.rate)
-            raise
-
-    async def _block(self, kind: str, expiry: float) -> None:
-        draw = self._world.random.random
-        await asyncio.sleep(0.01 * draw())
-        seconds = expiry * draw() if kind == "blocking" else expiry * (1 + 2 * draw())
-        now = self._world.now
-        self._history.froze(kind, self.name, now, now + seconds)
-        await self.job_loop.block(seconds)
-        await asyncio.sleep(0.01 * draw())

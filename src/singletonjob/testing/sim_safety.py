@@ -1,25 +1,30 @@
 """S1 to S8, checked against a history in true time: from starts and ends of bodies, and from the store's leases.
 
-Exempt is what the design exempts, and no more: a body that ignored its cancellation; a run in whose course its job
-loop stood still (a body that blocks, a process that is paused, a machine that sleeps), up to the moment at which it
-must have noticed. Each rule is named after the promise that it belongs to.
+Exempt is what the design exempts, and no more: a body that ignored its cancellation; a sync one that never asks; a run
+in whose course its job loop stood still (a body that blocks, a process that is paused, a machine that sleeps), up to
+the moment at which it must have noticed. Each rule is named after the promise that it belongs to.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING
 
+from .sim_bodies import UNWINDING
 from .sim_case import FASTEST, SLACK, Case, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .sim_history import Lease, SimRun
-    from .simulation import Settings
 
-__all__ = ["RULES"]
+__all__ = ["OBSERVED_RULES", "RULES"]
+
+
+PREEMPTED = 0.0025
+"""For what a thread may wait for others between its check and its body, in seconds."""
 
 
 def _s1_one_leader(case: Case) -> Iterator[Found]:
@@ -42,13 +47,14 @@ def _s1_one_leader(case: Case) -> Iterator[Found]:
 
 
 def _s3_ends_with_its_lease(case: Case) -> Iterator[Found]:
-    settings, history = case.settings, case.history
+    history = case.history
     for run in history.runs:
         lease = history.leases.get((run.job, run.token))
         if lease is None or lease.node != run.process:
             yield Found(run.started, "S2", f"{run} has a token that the store never gave to this replica")
             continue
-        usable = _usable_until(lease, run.started, settings)
+        usable = _usable_until(case, lease, run.started)
+        usable += PREEMPTED if run.sync else 0.0
         if not lease.released and run.started > usable:
             yield Found(run.started, "S2", f"{run} starts {run.started - usable:.3f} s past its deadline")
         if lease.released and run.ended > lease.ends:
@@ -57,18 +63,40 @@ def _s3_ends_with_its_lease(case: Case) -> Iterator[Found]:
             yield Found(lease.ends, "S3", f"{run} is in flight when its lease has ended, until {run.ended:.3f}")
 
 
-def _usable_until(lease: Lease, now: float, settings: Settings) -> float:
-    """The latest moment at which the deadline may lie, by what the store had done up to `now`.
+def _usable_until(case: Case, lease: Lease, now: float) -> float:
+    """The latest moment at which the deadline may lie, by what the replica had heard up to `now`.
 
-    A renewal that comes after the deadline changes nothing: the term is over for good.
+    An answer that comes after the deadline changes nothing: the term is over for good.
     """
-    usable = (settings.lock_expiry - settings.margin) * 1.005 + SLACK / 10
-    until = lease.granted + usable
-    for when in lease.renewed:
-        if when > min(until, now):
+    usable = (case.settings.lock_expiry - case.settings.margin) * 1.005 + SLACK / 10
+    until = -inf
+    for when, sent in lease.good:
+        if when > now or (until > -inf and when > until):
             break
-        until = when + usable
+        until = sent + usable
     return until
+
+
+def _s2_no_sync_run_on_an_overdue_lease(case: Case) -> Iterator[Found]:
+    settings = case.settings
+    longest = (settings.heartbeat_interval + settings.call_timeout) * 1.005 + PREEMPTED
+    for run in case.history.runs:
+        lease = case.history.leases.get((run.job, run.token))
+        if not run.sync or lease is None:
+            continue
+        sent = max((sent for when, sent in lease.good if when <= run.started), default=-inf)
+        if run.started - sent > longest:
+            yield Found(run.started, "S2", f"{run} starts {run.started - sent:.3f} s after the last good renewal")
+
+
+def _s2_a_run_that_begins_late_can_tell(case: Case) -> Iterator[Found]:
+    """Frozen between the last check and its first statement: it learns there that its term is over."""
+    for run in case.history.runs:
+        lease = case.history.leases.get((run.job, run.token))
+        if run.woke is None or lease is None:
+            continue
+        if run.woke > _usable_until(case, lease, run.woke) and not run.told:
+            yield Found(run.woke, "S2", f"{run} begins {run.woke - run.started:.3f} s after its check, and is not told")
 
 
 def _s4_nobody_gone_holds(case: Case) -> Iterator[Found]:
@@ -78,8 +106,15 @@ def _s4_nobody_gone_holds(case: Case) -> Iterator[Found]:
     for lease in history.leases.values():
         life = lives[lease.node]
         last = max([lease.granted, *lease.renewed])
-        # One that left in good order waits for what may still come of its calls; only a duplicate may come later.
-        if last > life.end + (bound if life.crashed or case.settings.duplicated else 0.0):
+        if last <= life.end:
+            continue
+        # One that left in good order waits for what may still come of its calls; only a duplicate may come later. One
+        # whose body would not end, or whose claim got no answer, leaves its lease to expire as if it had crashed.
+        left = case.plans[lease.job].shape == "cron" or any(
+            run.token == lease.token and run.ended >= life.end for run in case.runs[lease.job]
+        )
+        late = life.crashed or case.settings.duplicated or (left and lease.granted <= life.end)
+        if last > life.end + (bound if late else 0.0):
             yield Found(last, "S4", f"{lease.node} ended at {life.end:.3f} and gets {lease.job} at {last:.3f}")
     for fault in history.faults:
         if fault.kind != "stop":
@@ -116,7 +151,8 @@ def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
         first: dict[int, SimRun] = {}
         for run in runs:
             other = first.setdefault(run.scheduled, run)
-            lost = any(other.started < when <= run.started for when, _ in case.history.losses)
+            # Between two wall clocks, what was due before the restart here was due after it there.
+            lost = skew > 0 and any(other.started < when <= run.started for when, _ in case.history.losses)
             if other is not run and not lost:
                 yield Found(run.started, "S6", f"{run} starts; the slot ran at {other.started:.3f} already")
             granted = case.history.leases[job, run.token].granted if (job, run.token) in case.history.leases else 0
@@ -131,7 +167,7 @@ def _s6_a_claimed_slot_runs(case: Case) -> Iterator[Found]:
     ran = {(run.job, run.token, run.scheduled) for run in case.history.runs}
     for (job, token, slot), when in case.history.claims.items():
         lease = case.history.leases[job, token]
-        lives = any(renewed > when + soon for renewed in lease.renewed)
+        lives = any(heard > when + soon for heard, _ in lease.good)
         if case.plans[job].misfire == "skip" or not lives or (job, token, slot) in ran:
             continue  # a slot that is late is skipped
         if not any(one.begin < when + soon and one.end > when for one in case.frozen[lease.node]):
@@ -151,13 +187,25 @@ def _s7_a_wedged_loop_does_not_lead(case: Case) -> Iterator[Found]:
                 )
     if settings.timeout is None:
         return
-    longest = (settings.timeout + settings.grace) * FASTEST + called
+    longest = (settings.timeout + max(settings.grace, settings.margin)) * FASTEST + called
     for run in case.history.runs:
         lease_of_run = case.history.leases.get((run.job, run.token))
         renewed = lease_of_run.renewed if lease_of_run is not None else []
         at = bisect_left(renewed, run.started + longest)
         if at < len(renewed) and renewed[at] < run.ended:
             yield Found(renewed[at], "S7", f"the lease of {run} is renewed after its timeout and grace")
+
+
+def _s7_ends_at_its_timeout(case: Case) -> Iterator[Found]:
+    """An async run is cancelled there, a sync one that waits is woken."""
+    settings = case.settings
+    if settings.timeout is None:
+        return
+    for run in case.history.runs:
+        limit = run.started + settings.timeout * FASTEST
+        ends = limit + UNWINDING * settings.margin * FASTEST + SLACK
+        if run.kind == "endless" and run.ended > ends and not case.excused(run, ends, by_loop=True):
+            yield Found(limit, "S7", f"{run} goes on past its timeout, until {run.ended:.3f}")
 
 
 def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Found]:
@@ -170,6 +218,8 @@ def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Fou
 
 RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s1_one_leader,
+    _s2_no_sync_run_on_an_overdue_lease,
+    _s2_a_run_that_begins_late_can_tell,
     _s3_ends_with_its_lease,
     _s4_nobody_gone_holds,
     _s4_nobody_asks_while_it_runs,
@@ -177,5 +227,9 @@ RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s6_one_run_per_slot,
     _s6_a_claimed_slot_runs,
     _s7_a_wedged_loop_does_not_lead,
+    _s7_ends_at_its_timeout,
     _s8_nothing_is_acquired_from_a_store_that_forgot,
 )
+
+OBSERVED_RULES = (_s1_one_leader, _s6_one_run_per_slot)
+"""Those that need no more than what bodies saw, with the moments at which leases were granted: for real processes."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .._errors import StoreUnavailable
-from ..stores.protocol import Claimed, ClaimSlot, Granted, Released, Renewed, Reply
+from ..stores.protocol import Claimed, ClaimSlot, Granted, Released, Renew, Renewed, Reply
 from ..stores.rules import Record, apply, view
 from .sim_time import EPOCH
 
@@ -157,6 +157,10 @@ class SimStore:
             client.hear(frozenset(released))
         return Reply(clock=clock, verdicts=tuple(verdicts))
 
+    def heard(self, job: str, token: int, sent: float) -> None:
+        """A replica has heard that a lease is its own, from a reply to what it sent then."""
+        self._history.heard(job, token, sent, self._world.now)
+
     def peek(self) -> tuple[JobView, ...]:
         views = [view(job, record, self.wall()) for job, record in self._records.items()]
         return tuple(sorted(one for one in views if one is not None))
@@ -194,6 +198,7 @@ class SimClient:
         connection = self._connection
         if connection is None:
             raise StoreUnavailable("not connected")
+        sent = world.now
         future: asyncio.Future[Reply] = self._loop.create_future()
         takes = 0.0002 + 0.002 * draw()
         if draw() < network.slow_request:
@@ -207,10 +212,16 @@ class SimClient:
             again = world.now + takes + draw() * (network.late if draw() < 0.5 else batch.bound)
             world.at(again, partial(self._store.arrive, self, batch, connection, None))
         try:
-            return await future
+            reply = await future
         except BaseException:
             self._connection = None
             raise
+        for request, verdict in zip(batch.requests, reply.verdicts, strict=False):
+            if isinstance(verdict, Granted):
+                self._store.heard(request.job, verdict.token, sent)
+            elif isinstance(verdict, Renewed) and isinstance(request, Renew):
+                self._store.heard(request.job, request.token, sent)
+        return reply
 
     def deliver(
         self, future: asyncio.Future[Reply] | None, answer: Reply | StoreUnavailable, bound: float = 0.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 from collections import deque
+from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from .._model import Now
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
+
+    from .sim_threads import SimWorker
 
 __all__ = ["EPOCH", "SimClock", "SimLoop", "World", "set_running"]
 
@@ -29,18 +31,19 @@ TURN = 0.00002
 """What one turn of a loop takes at least, in seconds; up to ten times as long, by chance."""
 
 
-def set_running(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Make `loop` the running one: what runs tasks must, and only `run_forever` does it by itself."""
-    asyncio._set_running_loop(loop)  # noqa: SLF001 - asyncio's own hook for the makers of loops
+set_running: Callable[[asyncio.AbstractEventLoop | None], None] = asyncio._set_running_loop  # noqa: SLF001 - as below
+"""Make a loop the running one: what runs tasks must, and only `run_forever` does it by itself. asyncio's own hook for
+the makers of loops."""
 
 
 class World:
-    """True time in seconds, and what is to happen in it."""
+    """True time in seconds, and what is to happen in it. `thread`: the one that has the baton, if it is not ours."""
 
-    __slots__ = ("_count", "_events", "now", "random")
+    __slots__ = ("_count", "_events", "now", "random", "thread")
 
     def __init__(self, random: Random) -> None:
         self.now = 0.0
+        self.thread: SimWorker | None = None
         self.random = random
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
@@ -48,15 +51,14 @@ class World:
     def at(self, when: float, call: Callable[[float], None]) -> None:
         """Have `call(when)` made at that moment, or now if it has passed."""
         self._count += 1
-        heapq.heappush(self._events, (max(when, self.now), self._count, call))
+        heappush(self._events, (max(when, self.now), self._count, call))
 
     def run(self, until: float) -> None:
         """Let everything happen up to that moment."""
         events = self._events
         while events and events[0][0] <= until:
-            when, _, call = heapq.heappop(events)
-            self.now = when
-            call(when)
+            self.now, _, call = heappop(events)
+            call(self.now)
         self.now = until
 
 
@@ -73,7 +75,11 @@ class SimClock:
         self._sleeps_until = 0.0
 
     def boot(self) -> float:
-        return 1000.0 + self._world.now * self.rate
+        world = self._world
+        read = 1000.0 + world.now * self.rate
+        if world.thread is not None:
+            world.thread.reads_clock()
+        return read
 
     def wall(self) -> int:
         return EPOCH + self.offset + int(self._world.now * self.rate * 1e6)
@@ -94,30 +100,29 @@ class SimClock:
         self._sleeps_until = max(self._sleeps_until, now + seconds)
 
 
-class _Handle:
-    __slots__ = ("args", "callback", "context", "when")
+class _Handle(list[Any]):
+    """What is to be called, and with what: `[callback, args]`. A list, since a simulation makes thousands of them."""
 
-    def __init__(
-        self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None
-    ) -> None:
-        self.callback: Callable[..., Any] | None = callback
-        self.args = args
-        self.context = contextvars.copy_context() if context is None else context
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.callback = None
+        self[0] = None
 
     def cancelled(self) -> bool:
-        return self.callback is None
+        return self[0] is None
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """An asyncio loop that the world steps. `failed` gets what would go to the loop's exception handler."""
+    """An asyncio loop that the world steps. `failed` gets what would go to the loop's exception handler.
+
+    All it calls has one context, whatever `context` is asked for: nothing here hangs on context variables.
+    """
 
     def __init__(self, world: World, clock: SimClock, failed: Callable[[str], None]) -> None:
         self._world = world
         self._clock = clock
         self._failed = failed
+        self._draw = world.random.random
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, int, _Handle]] = []
         self._count = 0
@@ -125,10 +130,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._stepping = False
         self._frozen_until = 0.0
         self._tasks: list[asyncio.Task[Any]] = []
+        self._context = contextvars.copy_context()
         self.dead = False
         super().__init__()
 
     # -- what asyncio asks of a loop; results are looser than declared, since a handle here is not asyncio's --------
+
+    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType]  # called without keywords only
+    """False, without the price of a call in Python: each future and task asks."""
 
     def time(self) -> float:
         return self._clock.loop_time()
@@ -139,31 +148,36 @@ class SimLoop(asyncio.BaseEventLoop):
     def is_running(self) -> bool:
         return self._stepping
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # looser
-        handle = _Handle(callback, args, context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002  # looser
+        handle = _Handle((callback, args))
         self._ready.append(handle)
         if not self._stepping:
-            self._plan(self._world.now + TURN * (1 + 9 * self._world.random.random()))
+            self._plan(self._world.now + TURN + 9 * TURN * self._draw())
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # looser
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002  # looser
         if self.dead:
             raise RuntimeError("the loop is closed")
-        return self.call_soon(callback, *args, context=context)
+        return self.call_soon(callback, *args)
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # looser
-        return self.call_at(self.time() + delay, callback, *args, context=context)
-
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # looser
-        handle = _Handle(callback, args, context)
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002  # looser
+        handle = _Handle((callback, args))
         self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        heappush(self._timers, (self._clock.loop_time() + delay, self._count, handle))
         if not self._stepping:
             self._plan_timer()
         return handle
 
-    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]  # noqa: ARG002  # looser
+        handle = _Handle((callback, args))
+        self._count += 1
+        heappush(self._timers, (when, self._count, handle))
+        if not self._stepping:
+            self._plan_timer()
+        return handle
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:  # noqa: ARG002
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name or "", context=self._context)
         if len(self._tasks) > 50:
             self._tasks = [one for one in self._tasks if not one.done()]
         self._tasks.append(task)
@@ -183,7 +197,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """What `time.sleep` is in a real body: await it at once. What is ready stays so; the body goes on first."""
         future = self.create_future()
         self.freeze(self._world.now + seconds)
-        self._ready.appendleft(_Handle(self._unblock, (future,), None))
+        self._ready.appendleft(_Handle((self._unblock, (future,))))
         return future
 
     def _unblock(self, future: asyncio.Future[None]) -> None:
@@ -191,6 +205,12 @@ class SimLoop(asyncio.BaseEventLoop):
             before = len(self._ready)
             future.set_result(None)
             self._ready.rotate(len(self._ready) - before)
+
+    def cancel(self, task: str) -> None:
+        """Cancel the tasks of that name."""
+        for one in self._tasks:
+            if one.get_name() == task:
+                one.cancel()
 
     def kill(self) -> None:
         """Its process is gone: it is never stepped again."""
@@ -205,9 +225,9 @@ class SimLoop(asyncio.BaseEventLoop):
                     self._ready.append(handle)
                 self._timers.clear()
                 for _ in range(len(self._ready)):
-                    handle = self._ready.popleft()
-                    if handle.callback is not None:
-                        handle.context.run(handle.callback, *handle.args)
+                    callback, args = self._ready.popleft()
+                    if callback is not None:
+                        callback(*args)
                 left = [task for task in self._tasks if not task.done()]
                 if not left and not self._ready:
                     return
@@ -217,18 +237,19 @@ class SimLoop(asyncio.BaseEventLoop):
             set_running(None)
 
     def _plan(self, when: float) -> None:
-        when = max(when, self._frozen_until)
+        if when < self._frozen_until:
+            when = self._frozen_until
         if when < self._planned and not self.dead:
             self._planned = when
             self._world.at(when, self._step)
 
     def _plan_timer(self) -> None:
         timers = self._timers
-        while timers and timers[0][2].callback is None:
-            heapq.heappop(timers)
+        while timers and timers[0][2][0] is None:
+            heappop(timers)
         if timers:
             # Never early, as timers of real loops on Linux; and up to half a millisecond late.
-            self._plan(self._clock.true_time(timers[0][0]) + 1e-6 + 0.0005 * self._world.random.random())
+            self._plan(self._clock.true_time(timers[0][0]) + 1e-6 + 0.0005 * self._draw())
 
     def _step(self, when: float) -> None:
         if when != self._planned or self.dead:
@@ -237,32 +258,29 @@ class SimLoop(asyncio.BaseEventLoop):
         if when < self._frozen_until:
             self._plan(self._frozen_until)
             return
-        timers, ready, random, now = self._timers, self._ready, self._world.random.random, self._clock.loop_time()
-        while timers and timers[0][0] <= now:
-            ready.append(heapq.heappop(timers)[2])
+        timers, ready, draw = self._timers, self._ready, self._draw
+        if timers:
+            now = self._clock.loop_time()
+            while timers and timers[0][0] <= now:
+                ready.append(heappop(timers)[2])
         self._stepping = True
         set_running(self)
-        try:
-            while ready and when >= self._frozen_until and not self.dead:
-                self._turn(when)
-                if random() < 0.3:  # let others come in between, some of the time
-                    break
-        finally:
-            set_running(None)
-            self._stepping = False
-        if ready:
-            self._plan(when + TURN * (1 + 9 * self._world.random.random()))
-        elif timers:
-            self._plan_timer()
-
-    def _turn(self, when: float) -> None:
-        """Call what is ready, but not what that makes ready."""
-        for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
-            if handle.callback is not None:
+        left = len(ready)  # of this turn: what it makes ready is the next one's
+        while left:
+            callback, args = ready.popleft()
+            left -= 1
+            if callback is not None:
                 try:
-                    handle.context.run(handle.callback, *handle.args)
+                    callback(*args)
                 except Exception as error:
                     self._failed(f"a callback raised {error!r}")
-            if self._frozen_until > when or self.dead:
-                return
+                if self._frozen_until > when or self.dead:
+                    break
+            if not left and draw() >= 0.3:  # let others come in between, some of the time
+                left = len(ready)
+        set_running(None)
+        self._stepping = False
+        if ready:
+            self._plan(when + TURN + 9 * TURN * draw())
+        elif timers:
+            self._plan_timer()

@@ -14,6 +14,7 @@ from .sim_faults import PROFILES, Profile
 from .sim_history import History
 from .sim_replica import JobPlan, Process
 from .sim_store import Network, SimStore
+from .sim_threads import Threads
 from .sim_time import SimClock, World
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ class Simulation:
     """One fleet's life from one seed; the same seed and arguments make the same history, byte for byte.
 
     `run` returns what happened and raises `Violation` if a promise was broken. `faults` is a profile or its name.
+    `length` says how long it is, in `lock_expiry`s.
     """
 
     def __init__(self, seed: int, replicas: int = 3, jobs: int = 2, faults: Profile | str = "mixed") -> None:
-        self.seed = seed
+        self.seed, self.replicas, self.jobs = seed, replicas, jobs
+        self.length = LENGTH
         self.profile = PROFILES[faults] if isinstance(faults, str) else faults
         # Seeded with text: how that becomes a state does not depend on the process.
         self._random = random = Random(f"{seed} {self.profile.name}")  # noqa: S311 - to be repeatable is the point
@@ -74,14 +77,14 @@ class Simulation:
         self._clocks = [SimClock(self._world, self._draw_rate(n), self._draw_offset()) for n in range(replicas)]
         self._options = [self._draw_options(settings) for _ in range(replicas)]
         self._processes: list[Process | None] = [None] * replicas
-        self._started = [0] * replicas
+        self._started, self._threads = [0] * replicas, Threads()
         self._gone: list[Process] = []  # kept to the end: what falls to a garbage collection is not repeatable
         self._healing = False
 
     def run(self) -> History:
         """Let it all happen, and check it. Raises `Violation`."""
         history, world, expiry = self.history, self._world, self._settings.lock_expiry
-        length = LENGTH * expiry
+        length = self.length * expiry
         history.healed_at, history.ended_at = length * HEALS_AT, length
         for number in range(len(self._processes)):
             world.at(self._random.random() * expiry / 2, partial(self._start, number))
@@ -90,9 +93,8 @@ class Simulation:
         for turn in range(int(LENGTH * HEALS_AT * 2)):
             world.at(turn * expiry / 2 + 0.1, lambda _: self._store.keep_state())
         world.at(length * HEALS_AT, self._heal)
-        logger = logging.getLogger("singletonjob")
+        logger, collects = logging.getLogger("singletonjob"), gc.isenabled()
         told, logger.disabled = logger.disabled, True
-        collects = gc.isenabled()
         gc.disable()  # what a collection ends, it ends at no repeatable moment
         try:
             world.run(length)
@@ -103,14 +105,15 @@ class Simulation:
                 process.job_loop.unwind()
                 process.beat_loop.unwind()
         finally:
+            self._threads.close()
             logger.disabled = told
             if collects:
                 gc.enable()
         history.say(length, "end")
         found = check(history, self._settings, {plan.name: plan for plan in self._plans})
         if found is not None:
-            when, rule, text = found
-            raise Violation(self.seed, self.profile.name, rule, text, history.timeline(when, 2.5 * expiry))
+            timeline = history.timeline(found.when, 2.5 * expiry)
+            raise Violation(self.seed, self.profile.name, found.rule, found.text, timeline)
         return history
 
     # -- what is drawn ------------------------------------------------------------------------------------------------
@@ -121,7 +124,7 @@ class Simulation:
         return Settings(
             lock_expiry=expiry,
             margin=expiry * random.choice([0.05, 0.1, 0.1, 0.1, 0.2]),
-            heartbeat_interval=expiry * random.choice([0.2, 0.3, 0.3]),
+            heartbeat_interval=expiry * random.choice([0.2, 0.3, 0.3, 0.39]),
             max_backoff=expiry,
             stall_limit=random.choice([3.0, 5.0]),
             grace=random.choice([0.0, expiry / 4, expiry]),
@@ -136,7 +139,9 @@ class Simulation:
         shape = ["fixed", "cron", "interval"][number % 3] if random.random() < 0.7 else ["cron", "interval"][number % 2]
         every: Any = {"fixed": 0.7, "interval": 0.9, "cron": "*/2 * * * * *"}[shape]
         misfire: Misfire = random.choice(["skip", "skip", "fire_once", "catch_up"])
-        return JobPlan(f"{shape}-{number}", shape, every, misfire, self.profile.bodies)
+        sync = random.random() < self.profile.sync
+        bodies = self.profile.sync_bodies if sync else self.profile.bodies
+        return JobPlan(f"{shape}-{number}", shape, every, misfire, bodies, sync)
 
     def _draw_rate(self, number: int) -> float:
         if self._at_limit:
@@ -177,6 +182,7 @@ class Simulation:
             options=self._options[number],
             switched="switch" in self.profile.faults,
             ended=self._ended,
+            threads=self._threads,
         )
         if self._healing:
             process.bodies = GENTLE
@@ -212,8 +218,9 @@ class Simulation:
         if process is None:
             return
         leads = self._store.holder(job) == process.name
-        instant = kind in {"crash", "stop", "wall_step"}
-        self.history.fault(kind, process.name, when, when if instant else when + seconds, job if leads else "")
+        ends = when if kind in {"crash", "stop", "wall_step", "end_task"} else when + seconds
+        if kind != "nap":  # that is told of when it begins
+            self.history.fault(kind, process.name, when, ends, job if leads else "")
         self._strike_process(kind, process, job, seconds)
 
     def _stop(self, process: Process) -> None:
@@ -252,6 +259,10 @@ class Simulation:
         elif kind == "suspend":
             process.clock.suspend(seconds)
             process.freeze("suspended", seconds, whole=True)
+        elif kind == "nap":
+            process.naps[job] = seconds, self._random.random() < 0.5
+        elif kind == "end_task":
+            process.end_task(job)
         elif kind == "block":
             process.freeze("blocked", seconds, whole=False)
         elif kind == "deaf":
@@ -286,3 +297,4 @@ class Simulation:
             process.client.network = self._network
             process.client.cut = ""
             process.switched_off.clear()
+            process.naps.clear()

@@ -1,0 +1,225 @@
+"""The worker threads of simulated replicas: real threads, of which one at a time has the baton.
+
+A sync body needs a thread that it can block. Here such a thread runs only while the world waits for it: it gets the
+baton when its time has come, and hands it back when it sleeps or ends. So one thread runs at any moment, and the same
+seed gives the same order of everything. At each reading of the clock it may lose the baton for a while, as real
+threads do at the worst of moments: between a check and what was checked for, say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..threads import DaemonWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .sim_replica import Process
+    from .sim_time import SimClock, World
+
+__all__ = ["Ended", "SimEvent", "SimWorker", "Threads"]
+
+PREEMPTED = 0.2
+"""How often a thread that reads the clock has to wait for others then; half of them for up to a millisecond."""
+
+
+class Ended(BaseException):
+    """Raised in a thread whose process is gone, to unwind it."""
+
+
+class _Carrier:
+    """A real thread. `work` is what it is to do next; None while it is idle, and when it is to end."""
+
+    def __init__(self) -> None:
+        self.work: Callable[[], object] | None = None
+        self._error: BaseException | None = None
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
+        threading.Thread(target=self._serve, name="simulated", daemon=True).start()
+
+    def go_on(self) -> None:
+        """Give it the baton, and wait until it comes back."""
+        self._go.release()
+        self._back.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def give_back(self) -> None:
+        """On its own thread: give the baton back, and wait for it."""
+        self._back.release()
+        self._go.acquire()
+
+    def _serve(self) -> None:
+        self._go.acquire()
+        while self.work is not None:
+            try:
+                self.work()
+            except BaseException as error:  # a fault of the simulation, which would wait for ever
+                self._error = error
+            self.work = None
+            self.give_back()
+        self._back.release()
+
+
+class Threads:
+    """The threads of one simulation, used again and again; `close` ends them."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Carrier] = []
+
+    def take(self) -> _Carrier:
+        return self._idle.pop() if self._idle else _Carrier()
+
+    def put_back(self, carrier: _Carrier) -> None:
+        self._idle.append(carrier)
+
+    def close(self) -> None:
+        for carrier in self._idle:
+            carrier.go_on()
+        self._idle.clear()
+
+
+class SimWorker(DaemonWorker):
+    """The thread of one job's sync bodies in `process`. What awaits a call and its outcome is the library's own."""
+
+    def __init__(self, name: str, *, threads: Threads, world: World, clock: SimClock, process: Process) -> None:
+        super().__init__(name)
+        self.job = name.removeprefix("singletonjob-")
+        self.readings = 0  # of the clock since the call began
+        self.started = False  # the body has begun
+        self.napped = False  # the process was frozen right before that
+        self.checked_at = inf  # when it read the clock last before that
+        self._threads = threads
+        self._world = world
+        self._clock = clock
+        self._process = process
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._carrier: _Carrier | None = None  # while a call is made
+        self._until = 0.0  # when it goes on, on the loop's clock: a sleeping machine's threads sleep longer
+        self._sleeps_for: SimEvent | None = None
+        self._turn = 0
+        self._begun = False
+        self._gone = False
+
+    # -- in place of a queue and a thread -----------------------------------------------------------------------------
+
+    def _post(self, call: Callable[[], object]) -> None:
+        if self._gone:
+            return
+        self._process.handed_over(self.job)
+        self._waiting.append(call)
+        if self._carrier is None:
+            self._next()
+
+    def stop(self, last: Callable[[], object] | None = None) -> None:
+        if last is not None:
+            self._post(last)
+
+    def _next(self) -> None:
+        """Have the next call made, after the time that a thread takes to begin; now and then that is long."""
+        draw = self._world.random.random
+        self._carrier = self._threads.take()
+        self._carrier.work = self._waiting.popleft()
+        self.readings, self.checked_at = 0, inf
+        self.started = self.napped = False
+        self._begun = False
+        self._sleep_for(0.0001 * draw() if draw() < 0.9 else self._process.margin * draw())
+
+    # -- on the thread itself ---------------------------------------------------------------------------------------
+
+    def sleep(self, seconds: float, event: SimEvent | None = None) -> None:
+        """What `time.sleep` is in a real body; `event` ends it early."""
+        if self._gone:
+            raise Ended
+        assert self._carrier is not None  # noqa: S101 - a call is being made
+        self._sleeps_for = event
+        self._sleep_for(seconds)
+        self._carrier.give_back()
+        self._sleeps_for = None
+        if self._gone:
+            raise Ended
+
+    def reads_clock(self) -> None:
+        """Somebody else may run before the thread can use what it has read."""
+        draw = self._world.random.random
+        self.readings += 1
+        if not self.started:
+            self.checked_at = self._world.now
+        if self._process.strikes_before_start(self):
+            self.sleep(0.0)
+        elif draw() < PREEMPTED:
+            self.sleep(0.001 * draw() if draw() < 0.5 else 0.0)
+
+    # -- on the world's -----------------------------------------------------------------------------------------------
+
+    def notify(self, event: SimEvent) -> None:
+        """`event` was set."""
+        if self._sleeps_for is event:
+            self._sleeps_for = None
+            self._sleep_for(0.0)
+
+    def kill(self) -> None:
+        """Its process is gone: unwind what runs, and make no call any more."""
+        self._gone = True
+        self._waiting.clear()
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            if self._begun:
+                carrier.go_on()
+            carrier.work = None
+            self._threads.put_back(carrier)
+
+    def _sleep_for(self, seconds: float) -> None:
+        self._until = self._clock.loop_time() + min(seconds, 1e9)
+        self._plan()
+
+    def _plan(self) -> None:
+        self._turn += 1
+        later = 1e-6 + 0.0005 * self._world.random.random()  # never early
+        self._world.at(self._clock.true_time(self._until) + later, partial(self._due, self._turn))
+
+    def _due(self, turn: int, when: float) -> None:
+        if turn != self._turn or self._gone:
+            return
+        if when < self._process.frozen_until:
+            self._world.at(self._process.frozen_until, partial(self._due, turn))
+        elif self._clock.loop_time() < self._until:
+            self._plan()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        carrier = self._carrier
+        assert carrier is not None  # noqa: S101 - one that has ended plans nothing
+        self._begun = True
+        self._world.thread = self
+        carrier.go_on()
+        self._world.thread = None
+        if carrier.work is None:
+            self._threads.put_back(carrier)
+            self._carrier = None
+            if self._waiting:
+                self._next()
+
+
+class SimEvent(threading.Event):
+    """What one body waits for, in virtual time."""
+
+    def __init__(self, worker: SimWorker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def set(self) -> None:
+        super().set()
+        self._worker.notify(self)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set():
+            self._worker.sleep(inf if timeout is None else timeout, self)
+        return self.is_set()

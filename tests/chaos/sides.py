@@ -1,0 +1,209 @@
+"""The store of a round, and what can be done to it and to the ways to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import time
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Protocol
+
+from redis.exceptions import RedisError
+
+from proxy import Proxy
+from redis_replicas import RedisFleet
+from replicas import Fleet, boot
+from servers import OLDEST, Server
+from singletonjob._clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+    from random import Random
+
+    from chaos.observed import Recorder
+    from chaos.plan import Plan
+
+    Deed = Callable[[], Awaitable[None]]
+
+__all__ = ["RedisSide", "Side", "SqliteSide", "make_side"]
+
+
+class Side(Protocol):
+    """A store. `faults` and `path_faults` are weights and deeds by kind; a deed ends when all is well again."""
+
+    fleet: Fleet
+
+    @property
+    def faults(self) -> Mapping[str, tuple[float, Deed]]:
+        """Of the store, or of all ways to it."""
+        ...
+
+    def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
+        """Of the way of one worker to it."""
+        ...
+
+    def url(self, machine: int) -> str: ...
+
+    async def open(self, stack: AsyncExitStack) -> None: ...
+
+
+class SqliteSide:
+    """One file. Its deletion is not done: what comes of that is not promised."""
+
+    def __init__(self, plan: Plan, directory: Path, random: Random, recorder: Recorder) -> None:
+        self._plan = plan
+        self._random = random
+        self.fleet = Fleet(directory, **plan.app_options, seed=plan.seed, kind=plan.store)
+        self.faults = {"locked": (1.0, self._lock)}
+
+    def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
+        return {}
+
+    def url(self, machine: int) -> str:
+        return self.fleet.store
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        stack.enter_context(self.fleet)
+
+    async def _lock(self) -> None:
+        """A foreign process holds the write lock; where somebody else holds it for long, it does not get it."""
+        seconds = self._plan.lock_expiry * self._random.uniform(0.1, 1.5)
+
+        def hold() -> None:
+            with suppress(sqlite3.OperationalError), self.fleet.locked():
+                time.sleep(seconds)
+
+        await asyncio.to_thread(hold)
+
+
+class RedisSide:
+    """One server that keeps its data in a file, and a proxy in front of it for each worker."""
+
+    def __init__(self, plan: Plan, directory: Path, random: Random, recorder: Recorder) -> None:
+        self._plan = plan
+        self._random = random
+        self._recorder = recorder
+        self._home = directory / "server"
+        self._home.mkdir()
+        # Each write is with the kernel before it is acknowledged, so a killed server forgets nothing. Not `everysec`:
+        # with that a write waits while the last one is on its way to the disk.
+        options = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
+        self._server = Server(OLDEST, self._home, options)
+        self._proxies: list[Proxy] = []
+        self._sizes: list[tuple[float, int]] = []
+        self.fleet: Fleet = RedisFleet(directory, self._server, **plan.app_options, seed=plan.seed, kind=plan.store)
+        self.faults: Mapping[str, tuple[float, Deed]] = {
+            "restarted": (0.7, lambda: self._restart("kept")),
+            "restarted empty": (0.6, lambda: self._restart("nothing")),
+            "restarted with an old state": (0.6, lambda: self._restart("old")),
+            "server frozen": (1.5, self._freeze),
+            "clients killed": (1.0, self._kill_clients),
+            "all cut": (1.0, lambda: self._cut(self._proxies)),
+            "all held": (1.5, lambda: self._hold(self._proxies)),
+            "all slow": (1.0, lambda: self._slow(self._proxies)),
+        }
+
+    def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
+        mine = self._proxies[machine : machine + 1]
+        return {
+            "cut": (1.0, lambda: self._cut(mine)),
+            "held": (2.5, lambda: self._hold(mine)),
+            "slow": (1.0, lambda: self._slow(mine)),
+        }
+
+    def url(self, machine: int) -> str:
+        return f"redis://127.0.0.1:{self._proxies[machine].port}/0"
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._server.kill)
+        await self._start(forgot=False)
+        for _ in range(self._plan.machines):
+            self._proxies.append(await stack.enter_async_context(Proxy(self._server.port)))
+        stack.enter_context(self.fleet)
+        watch = asyncio.create_task(self._watch_size())
+        stack.callback(watch.cancel)
+
+    async def _start(self, *, forgot: bool) -> None:
+        self._recorder.server_started(SystemClock().now(), forgot=forgot)
+        await asyncio.to_thread(self._server.start)
+
+    async def _watch_size(self) -> None:
+        """So that an old state is at hand: what the file began with, up to that size, at that moment."""
+        while True:
+            files = self._files
+            self._sizes.append((boot(), files[-1].stat().st_size if files else 0))
+            await asyncio.sleep(0.2)
+
+    @property
+    def _files(self) -> list[Path]:
+        """The files that the server appends to; newer servers write more than one, and to the last."""
+        return sorted(path for path in self._home.rglob("appendonly*.aof") if "base" not in path.name)
+
+    def _some(self, least: float, most: float) -> float:
+        return self._plan.lock_expiry * self._random.uniform(least, most)
+
+    async def _restart(self, state: str) -> None:
+        down, age = self._some(0, 0.7), self._some(0.7, 3)
+        self._server.kill()
+        killed = boot()
+        await asyncio.sleep(down)
+        files = self._files
+        if state == "nothing":
+            for file in self._home.rglob("appendonly*"):
+                if file.is_file():
+                    file.unlink()
+        elif state == "old" and files:
+            size = max((size for at, size in self._sizes if at < killed - age), default=0)
+            os.truncate(files[-1], min(size, files[-1].stat().st_size))
+        self._sizes.clear()
+        await self._start(forgot=state != "kept")
+
+    async def _freeze(self) -> None:
+        seconds = self._some(0.1, 2)
+        assert self._server.process is not None
+        self._server.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._server.process.send_signal(signal.SIGCONT)
+
+    async def _kill_clients(self) -> None:
+        kind = self._random.choice(["normal", "pubsub"])
+        with suppress(RedisError), self._server.client() as client:
+            await asyncio.to_thread(client.execute_command, "CLIENT", "KILL", "TYPE", kind)
+
+    async def _cut(self, proxies: list[Proxy]) -> None:
+        for proxy in proxies:
+            proxy.hang_up()
+
+    async def _hold(self, proxies: list[Proxy]) -> None:
+        """Nothing passes, one way or both; then it all comes at once, or never."""
+        ways = self._random.choice([(), (), ("up",), ("down",)])
+        seconds, lost = self._some(0.2, 3), self._random.random() < 0.5
+        for proxy in proxies:
+            proxy.hold(*ways)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for proxy in proxies:
+                if lost:
+                    proxy.hang_up()
+                proxy.let_through()
+
+    async def _slow(self, proxies: list[Proxy]) -> None:
+        delay, seconds = self._random.uniform(0.05, 1.2) * self._plan.call_timeout, self._some(0.5, 2)
+        for proxy in proxies:
+            proxy.delay = delay
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for proxy in proxies:
+                proxy.delay = 0.0
+
+
+def make_side(plan: Plan, directory: Path, random: Random, recorder: Recorder) -> Side:
+    """The store of a round's plan."""
+    return (RedisSide if plan.store == "redis" else SqliteSide)(plan, directory, random, recorder)
