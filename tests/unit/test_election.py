@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singletonjob._election import Began, ClaimAnswered, Draining, Elector, Ended, Extended, Note
-from singletonjob.jobs.options import JobOptions, read, resolve
+from elector_driver import CLOCK, STATE, Driver
+from singletonjob._election import Began, ClaimAnswered, Draining, Ended, Extended, Note
 from singletonjob.stores.protocol import (
     Acquire,
     Batch,
@@ -26,91 +25,6 @@ from singletonjob.stores.protocol import (
     Renewed,
     Reply,
 )
-
-if TYPE_CHECKING:
-    from singletonjob.stores.protocol import Verdict
-
-CLOCK = 50_000_000
-STATE = JobState(wall=1)
-
-
-def options(**given: object) -> JobOptions:
-    from singletonjob.jobs.options import JOB_READERS
-
-    return resolve(read(given, JOB_READERS))
-
-
-class Witness:
-    """Vouches for everything until told otherwise."""
-
-    def __init__(self) -> None:
-        self.until: dict[str, float] = {}
-
-    def vouched_until(self, job: str) -> float:
-        return self.until.get(job, inf)
-
-    def progress(self, job: str, now: float) -> Progress:
-        return Progress(ended_ago=now)
-
-
-class Driver:
-    """An elector, driven by hand. Its store's clock is its own, `CLOCK` at time zero."""
-
-    def __init__(self, *jobs: str, enabled: tuple[str, ...] | None = None, read: bool = True, **given: Any) -> None:
-        guard = given.pop("amnesia_guard", True)
-        names = jobs or ("a",)
-        self.witness = Witness()
-        self.elector = Elector(
-            project="p",
-            node="n-1",
-            jobs={job: options(**given) for job in names},
-            enabled=names if enabled is None else enabled,
-            random=lambda: 0.5,
-            amnesia_guard=guard,
-        )
-        self.effects: list[Any] = []
-        self.wake_at = inf
-        if read:
-            self.reading(0.0)
-
-    def reading(self, now: float, up_for: float | None = inf) -> None:
-        batch = self.poll(now)
-        assert batch is not None
-        assert batch.requests == ()
-        self.receive(now, up_for=up_for)
-
-    def poll(self, now: float) -> Batch | None:
-        step = self.elector.poll(now, self.witness)
-        self.effects += self.elector.take_effects()
-        self.wake_at = step.wake_at
-        return step.batch
-
-    def receive(self, now: float, *verdicts: Verdict, **reply: Any) -> None:
-        self.elector.receive(now, Reply(clock=CLOCK + int(now * 1e6), verdicts=verdicts, **reply))
-        self.effects += self.elector.take_effects()
-
-    def fail(self, now: float) -> None:
-        self.elector.receive(now, None, "it broke")
-        self.effects += self.elector.take_effects()
-
-    def lead(self, now: float = 0.0, token: int = 7, after: float = 0.0) -> None:
-        """Ask at `now` and be granted `after` seconds later."""
-        assert isinstance(self.one(now), Acquire)
-        self.receive(now + after, Granted(token=token, state=STATE))
-
-    def one(self, now: float) -> Any:
-        """The one request that goes out at `now`."""
-        batch = self.poll(now)
-        assert batch is not None, f"nothing goes out at {now}; the next poll is at {self.wake_at}"
-        assert len(batch.requests) == 1, batch.requests
-        return batch.requests[0]
-
-    def of(self, kind: type) -> list[Any]:
-        return [effect for effect in self.effects if isinstance(effect, kind)]
-
-    def notes(self) -> list[str]:
-        return [effect.event for effect in self.of(Note)]
-
 
 # -- terms and deadlines -------------------------------------------------------------------------------------------
 

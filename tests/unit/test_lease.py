@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 
@@ -142,6 +143,23 @@ def test_a_draining_term_tells_all_its_runs_to_end() -> None:
     run.check()
 
 
+def test_of_a_new_term_nothing_is_known_yet_but_when_it_was_asked_for() -> None:
+    lease = make_lease(HandClock(), 109.0)
+    assert lease.sent == 100.0
+    assert lease.limit == inf  # no run in flight, so none that anybody need vouch for
+    assert (lease.stopping, lease.over, lease.in_thread) == (False, False, False)
+    assert {lease.run_started, lease.warned_at, lease.tick, lease.done, lease.settled, lease.ended_at} == {None}
+
+
+def test_a_stop_wakes_a_body_that_waits_in_its_thread() -> None:
+    event = threading.Event()
+    signal = StopSignal(event)
+    assert not event.is_set()
+    signal.give()
+    assert signal.given
+    assert event.is_set()
+
+
 # -- wait ----------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +211,42 @@ def test_wait_works_without_an_event_too() -> None:
 def test_wait_of_no_time_only_looks() -> None:
     assert real_run(30, StopSignal(threading.Event())).wait(0) is False
     assert real_run(0, StopSignal(threading.Event())).wait(0) is True
+
+
+class MovingEvent(threading.Event):
+    """Nobody sets it; to wait for it moves the clock, and is written down."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        assert len(self.waits) < 10, "it would wait for ever"
+        self.waits.append(timeout)
+        self._clock.at += timeout
+        return False
+
+
+@pytest.mark.parametrize(
+    ("lasts", "seconds", "waits", "stopping"),
+    [
+        (30.0, 2.5, [1.0, 1.0, 0.5], False),  # a second at most, since the deadline may move
+        (30.0, 0.0, [], False),
+        (0.25, 20.0, [0.25], True),  # not beyond the deadline
+        (2**-12, 20.0, [0.001], True),  # and no shorter than a thread can sleep
+        (0.0, 20.0, [], True),
+    ],
+)
+def test_wait_sleeps_in_pieces_up_to_its_time_or_the_deadline(
+    lasts: float, seconds: float, waits: list[float], stopping: bool
+) -> None:
+    clock = HandClock()
+    event = MovingEvent(clock)
+    run = make_run(make_lease(clock, clock.at + lasts), signal=StopSignal(event))
+    assert run.wait(seconds) is stopping
+    assert event.waits == waits
 
 
 # -- the fence -----------------------------------------------------------------------------------------------------
