@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._lease import Run, Term
     from ._model import Elected, Event, Misfired, RunFinished, RunStarted, SteppedDown, StoreDown, StoreUp, TicksDropped
     from .health import Health
+    from .histogram import Histogram
     from .jobs.definition import CronJob, FixedRateJob, IntervalJob
     from .stats import JobStats
 
@@ -43,6 +44,7 @@ __all__ = [
     "Event",
     "FixedRateJob",
     "Health",
+    "Histogram",
     "IntervalJob",
     "JobStats",
     "LeadershipLost",
@@ -66,10 +68,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _app, _lease, _model, health, stats
+    from . import _app, _lease, _model, health, histogram, stats
     from .jobs import definition
 
-    for home in (_app, definition, _lease, _model, health, stats):
+    for home in (_app, definition, _lease, _model, health, histogram, stats):
         if name in home.__all__:
             return globals().setdefault(name, getattr(home, name))
     raise AttributeError(name)

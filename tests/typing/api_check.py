@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, assert_type
 
-from singletonjob import CronJob, FixedRateJob, IntervalJob, SingletonJobs
+from singletonjob import CronJob, FixedRateJob, Histogram, IntervalJob, SingletonJobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -136,6 +136,8 @@ class Report(CronJob, expression="0 3 * * *", tz="UTC", misfire="skip"):
     def execute(self, run: Run) -> None: ...
 
 
+assert_type(app.stats()["tick"].lateness, Histogram)
+assert_type(app.stats()["tick"].lateness.quantile(0.99), float)
 app.add(Snapshot("eu"))
 app.add(Poll())
 app.add(Report())
