@@ -174,7 +174,7 @@ class Process:
         if worker.started or worker.napped or worker.job not in self.naps:
             return False
         worker.napped = True
-        worker.checked_at = self._world.now
+        worker.checked_at = min(worker.checked_at, self._world.now)  # it may have been frozen since its last check
         self.nap(self.naps.pop(worker.job), worker.job)
         return True
 
