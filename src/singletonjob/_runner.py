@@ -244,6 +244,10 @@ class Runner:
             if self._reason is not None:
                 return
             now = self._clock.now()
+            if ticker.settled is not None and not lease.valid():
+                # Awake again before the fence. Slots are the next leader's to run or to report; it may be long gone.
+                self.end("expired")
+                return
             due, late, missed = ticker.take(now)
             if late or missed:
                 self._account(lease, late, missed, "late")
@@ -277,7 +281,7 @@ class Runner:
         if isinstance(verdict, Claimed):
             return True
         if verdict.why != "lost":
-            self._misfired(lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken")
+            self._misfired(lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken", verdict.wall)
         return False
 
     def _too_late(self) -> None:
@@ -542,11 +546,11 @@ class Runner:
         if self._service.callbacks:
             self._service.tell(TicksDropped(job=self.job.name, count=count, cause=cause))
 
-    def _misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause) -> None:
+    def _misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause, wall: int = 0) -> None:
+        """`wall`: the store's clock, where that is what decided; else it was ours."""
         self.counts.misfired += count
-        self._journal.misfired(
-            self.job.name, lease.token, count, cause, instant(first).isoformat(), instant(last).isoformat()
-        )
+        times = (instant(at).isoformat() for at in (first, last, wall or self._clock.wall()))
+        self._journal.misfired(self.job.name, lease.token, count, cause, *times)
         if self._service.callbacks:
             self._service.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
 

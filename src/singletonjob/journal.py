@@ -112,8 +112,11 @@ class Journal:
         text = f"the live switch raised {error!r}; it stays {'on' if kept else 'off'}"
         self.say(logging.WARNING, "switch-failed", text, job=job)
 
-    def misfired(self, job: str, token: int, count: int, cause: str, first: str, last: str) -> None:
-        """The first of a cause, then at most one summary a minute: a job of every second may miss them all."""
+    def misfired(self, job: str, token: int, count: int, cause: str, first: str, last: str, wall: str) -> None:
+        """The first of a cause, then at most one summary a minute: a job of every second may miss them all.
+
+        `wall` is the time that a slot of a wrong clock is held against.
+        """
         what = f"misfired {job} {cause}"
         held, first = self._misfires.get(what, (0, first))
         count += held
@@ -125,7 +128,7 @@ class Journal:
         what = f"{count} slot{'' if count == 1 else 's'}"
         texts = {
             "interrupted": f"the run of the slot {when} began and its end was never seen",
-            "clock": f"a wrong clock: the slot {when} lies in the future",
+            "clock": f"a wrong clock: the slot {when} lies more than ten minutes ahead of {wall}",
         }
         text = texts.get(cause, f"missed {what} ({when}): {cause}")
         self.say(logging.WARNING, "misfired", text, job=job, token=token, reason=cause)
@@ -196,9 +199,10 @@ class Journal:
                     self._outage_told = True
                     self.say(logging.ERROR, event, f"heartbeat error (attempt {number:.0f}): {text}")
             case "job-error":
-                if not self._quiet(f"{event} {job}"):
+                # What a node of a Cluster refuses, it refuses for each of its jobs: that is said once, with one.
+                if not self._quiet(f"{event} {job}") and not self._quiet(f"{event} {text}"):
                     self.say(logging.ERROR, event, f"the store cannot serve this job: {text}", job=job)
-            case "store-restarted":
+            case "store-restarted" if not self._quiet(event):  # told by each new connection
                 self.say(logging.INFO, event, f"waiting {number:.1f} s because the store restarted")
             case "store-up" if self._outage_told:
                 self._outage_told = False

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from simulation.scenario import NOTICED, RELEASED, TRAVEL, Fleet, Job, micros
+from singletonjob import RunStarted
+from singletonjob.alarms import LoopAlarm
 from singletonjob.testing.sim_store import Network
 from singletonjob.testing.sim_time import EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from simulation.scenario import Replica
     from singletonjob import Run
+    from singletonjob._model import Event
 
 
 def slot(hour: int, minute: int) -> int:
@@ -84,3 +89,85 @@ def test_a_slot_that_comes_while_a_renewal_is_on_its_way_is_claimed_right_after_
         assert len(late) == 60
         assert max(late) < 2 * 0.6 + TRAVEL
         assert fleet.said("misfired") == []
+
+
+# -- a loop that is late, and one that waits for long ------------------------------------------------------------------
+
+
+def test_c28_a_slot_over_which_the_loop_was_blocked_for_3_s_runs_once_and_says_how_late_it_is() -> None:
+    async def blocking(_run: Run, replica: Replica) -> None:
+        await replica.block(3.0)
+
+    started: list[float] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RunStarted) and event.job == "minute":
+            started.append(event.lateness)
+
+    # The other job blocks the loop from the moment at which the slot comes: it is served first.
+    jobs = [Job("blocks", "cron", "0 1 12 * * *", blocking), Job("minute", "cron", "* * * * *")]
+    with Fleet(*jobs, begin=datetime(2026, 3, 2, 12, tzinfo=UTC)) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        a.service.callbacks.append(hear)
+        fleet.until(130)
+        first, second = fleet.runs("minute")
+        assert (first.scheduled, second.scheduled) == (slot(12, 1), slot(12, 2))
+        assert 63 <= first.started < 63 + TRAVEL
+        assert 120 <= second.started < 120 + TRAVEL
+        assert [round(lateness, 1) for lateness in started] == [3.0, 0.0]
+        assert fleet.said("misfired") == []
+
+
+def test_c28_with_fire_once_five_missed_slots_give_one_run() -> None:
+    """A machine that was off at the time of a weekly slot catches up on it, too, if that is asked for."""
+    jobs = [
+        Job("minute", "cron", "* * * * *", misfire="fire_once"),
+        Job("weekly", "cron", "2 12 * * 1", misfire="fire_once"),
+    ]
+    with Fleet(*jobs, begin=datetime(2026, 3, 2, 12, tzinfo=UTC)) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        fleet.until(90)
+        a.stop()
+        fleet.until(390)
+        b = fleet.start("b")
+        fleet.until(430)
+        assert [(run.process, run.scheduled) for run in fleet.runs("minute")] == [
+            ("a", slot(12, 1)),
+            ("b", slot(12, 6)),
+            ("b", slot(12, 7)),
+        ]
+        assert [(run.process, run.scheduled) for run in fleet.runs("weekly")] == [("b", slot(12, 2))]
+        assert 390 < fleet.runs("weekly")[0].started < 391
+        (missed,) = fleet.said("misfired", b)
+        assert "missed 4 slots" in missed.getMessage()
+
+
+def test_c29_a_job_that_waits_for_months_wakes_less_than_once_in_20_s() -> None:
+    """Counted are the wakes of the jobs' tasks and those of the clock that they wait for."""
+    jobs = [Job("yearly", "cron", "0 0 1 1 *"), Job("long", "interval", "400d")]
+    with Fleet(*jobs, begin=datetime(2026, 1, 2, tzinfo=UTC)) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        (started,) = [record for record in fleet.said("started") if record.job == "yearly"]
+        assert "next at 2027-01-01T00:00:00+00:00" in started.getMessage()
+        fleet.until(20)
+        wakes = dict.fromkeys(("yearly", "long", "clock"), 0)
+
+        def counted(name: str, call: Callable[..., object]) -> Callable[..., None]:
+            def count(*args: Any, **keywords: Any) -> None:
+                wakes[name] += 1
+                call(*args, **keywords)
+
+            return count
+
+        for name in ("yearly", "long"):
+            sleeper = a.service.runners[name]._sleeper
+            assert sleeper._resume is not None
+            sleeper._resume = counted(name, sleeper._resume)
+        clock = a.service._timers._wall.alarm
+        assert isinstance(clock, LoopAlarm)
+        clock._ring = counted("clock", clock._ring)
+        fleet.until(20 + 3600)
+        assert wakes["yearly"] == wakes["long"] == 0
+        assert 0 < wakes["clock"] <= 3600 / 20
+        assert fleet.runs("yearly") == []
+        assert len(fleet.runs("long")) == 1
