@@ -68,11 +68,12 @@ _EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000
 class Cron:
     """A cron expression in a zone: `after` gives the next slot. Immutable, so it may be shared.
 
-    `mark` identifies expression and zone in the store; `warnings` says what is valid but probably not meant.
+    `mark` identifies expression and zone in the store; `fixed` tells P4 from P3; `warnings` says what is valid but
+    probably not meant.
     Raises `ScheduleError` for an expression that is not understood or names no date, and for an unknown zone.
     """
 
-    __slots__ = ("_calendar", "_fixed", "_start_of_day", "_times", "_zone", "expression", "mark", "tz", "warnings")
+    __slots__ = ("_calendar", "_start_of_day", "_times", "_zone", "expression", "fixed", "mark", "tz", "warnings")
 
     def __init__(self, expression: str, tz: str = "UTC") -> None:
         from zlib import crc32
@@ -87,7 +88,7 @@ class Cron:
         checked = " ".join(_field(expression, *pair, warnings) for pair in zip(_FIELDS, texts, strict=True))
         self.warnings = tuple(warnings)
         self.mark = f"{crc32(f'{checked} {tz}'.encode()):08x}"
-        self._fixed = not any(sign in text for text in texts[:3] for sign in "*-/")
+        self.fixed = not any(sign in text for text in texts[:3] for sign in "*-/")
         impossible = f"day-of-month {texts[3]!r} never comes with month {texts[4]!r} and day-of-week {texts[5]!r}"
         try:
             # Naive, and six fields always: it applies no zone rules of its own then.
@@ -141,12 +142,12 @@ class Cron:
             found = wall - offset
             change = self._change(start, offset, found)
             if change is None:
-                if not (self._fixed and datetime.fromtimestamp(found, self._zone).fold):
+                if not (self.fixed and datetime.fromtimestamp(found, self._zone).fold):
                     return found
                 wall = self._candidate(wall)  # P4: second pass
                 continue
             start, offset = change, self._offset(change)
-            if self._fixed and wall < start + offset:
+            if self.fixed and wall < start + offset:
                 return start  # P4: all that the gap swallowed
             wall = self._candidate(start + offset - 1)
         return None
@@ -174,7 +175,7 @@ class Cron:
         end = day.year + 50
         while day.year <= end:
             if day.month not in self._calendar.months:
-                day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+                day = date(day.year + day.month // 12, day.month % 12 + 1, 1)
             elif time is not None and self._calendar.match_day(day):
                 return (day - _FIRST).days * _DAY + time
             else:

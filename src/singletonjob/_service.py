@@ -155,8 +155,9 @@ class Service:
                 cron = job.schedule.cron
                 following = cron.after(self._clock.wall())
                 if following is not None:
-                    local = cron.local(following)
-                    more = f"; next at {local.isoformat()} ({cron.tz}), {instant(following).isoformat()} in UTC"
+                    order = " (seconds first)" if len(cron.expression.split()) == 6 else ""
+                    when = f"{cron.local(following).isoformat()} ({cron.tz}), {instant(following).isoformat()} in UTC"
+                    more = f"; cron {cron.expression!r}{order}, next at {when}"
                 for warning in cron.warnings:
                     journal.warn("schedule-warning", warning, name)
             journal.started(name, more)

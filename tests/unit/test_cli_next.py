@@ -66,9 +66,138 @@ def test_what_is_asked_for_is_strictly_later(capsys: pytest.CaptureFixture[str])
     assert json.loads(output) == ["2026-02-01T09:00:00Z"]
 
 
-def test_without_json_each_line_has_the_local_time_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_json_each_line_has_the_local_time_first(capsys: pytest.CaptureFixture[str]) -> None:
     output = ask(capsys, "0 3 * * *", "--tz", "Asia/Singapore", *AFTER, "--count", "1")
-    assert output == "2026-01-31T19:00:00Z  2026-02-01T03:00:00+08:00 Asia/Singapore\n"
+    assert output.splitlines() == [
+        "cron '0 3 * * *' in Asia/Singapore",
+        "  Sun 2026-02-01 03:00:00 +08:00   2026-01-31T19:00:00Z",
+    ]
+
+
+def test_an_expression_in_utc_has_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ask(capsys, "*/30 0 9 * * *", *AFTER, "--count", "2")
+    assert output.splitlines() == [
+        "cron '*/30 0 9 * * *' (seconds first) in UTC",
+        "  2026-01-31T09:00:30Z",
+        "  2026-02-01T09:00:00Z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        pytest.param(
+            "30 2 * * * | America/New_York | 2026-03-07",
+            """\
+  Sat 2026-03-07 02:30:00 -05:00   2026-03-07T07:30:00Z
+  Sun 2026-03-08 03:00:00 -04:00   2026-03-08T07:00:00Z   clock change +1 h
+    02:30 does not exist (clocks go from 02:00 to 03:00); runs at 03:00
+  Mon 2026-03-09 02:30:00 -04:00   2026-03-09T06:30:00Z""",
+            id="a-time-in-a-gap",
+        ),
+        pytest.param(
+            "0,15,30 2 * * * | America/New_York | 2026-03-08",
+            """\
+  Sun 2026-03-08 03:00:00 -04:00   2026-03-08T07:00:00Z   clock change +1 h
+    02:00 to 02:30 do not exist (clocks go from 02:00 to 03:00); runs at 03:00
+  Mon 2026-03-09 02:00:00 -04:00   2026-03-09T06:00:00Z""",
+            id="times-in-a-gap-merge",
+        ),
+        pytest.param(
+            "0 * * * * | America/New_York | 2026-03-08T00:30",
+            """\
+  Sun 2026-03-08 01:00:00 -05:00   2026-03-08T06:00:00Z   clock change +1 h
+  Sun 2026-03-08 03:00:00 -04:00   2026-03-08T07:00:00Z   clock change +1 h
+    02:00 does not exist (clocks go from 02:00 to 03:00); left out
+  Sun 2026-03-08 04:00:00 -04:00   2026-03-08T08:00:00Z   clock change +1 h""",
+            id="an-interval-like-one-leaves-out-the-gap",
+        ),
+        pytest.param(
+            "30 1 * * * | America/New_York | 2026-11-01",
+            """\
+  Sun 2026-11-01 01:30:00 -04:00   2026-11-01T05:30:00Z   clock change -1 h
+    01:30 comes twice (clocks go from 02:00 to 01:00); runs the first time only
+  Mon 2026-11-02 01:30:00 -05:00   2026-11-02T06:30:00Z""",
+            id="a-time-that-comes-twice",
+        ),
+        pytest.param(
+            "*/30 * * * * | America/New_York | 2026-11-01T00:30",
+            """\
+  Sun 2026-11-01 01:00:00 -04:00   2026-11-01T05:00:00Z   clock change -1 h
+    01:00, 01:30 come twice (clocks go from 02:00 to 01:00); runs both times
+  Sun 2026-11-01 01:30:00 -04:00   2026-11-01T05:30:00Z   clock change -1 h
+  Sun 2026-11-01 01:00:00 -05:00   2026-11-01T06:00:00Z   clock change -1 h
+  Sun 2026-11-01 01:30:00 -05:00   2026-11-01T06:30:00Z   clock change -1 h
+  Sun 2026-11-01 02:00:00 -05:00   2026-11-01T07:00:00Z   clock change -1 h""",
+            id="an-interval-like-one-runs-both-times",
+        ),
+        pytest.param(
+            "0 12 * * * | America/New_York | 2026-03-08",
+            """\
+  Sun 2026-03-08 12:00:00 -04:00   2026-03-08T16:00:00Z   clock change +1 h
+  Mon 2026-03-09 12:00:00 -04:00   2026-03-09T16:00:00Z""",
+            id="a-time-that-the-change-leaves-alone",
+        ),
+        pytest.param(
+            "0 0 * * * | America/Santiago | 2025-09-06",
+            """\
+  Sun 2025-09-07 01:00:00 -03:00   2025-09-07T04:00:00Z   clock change +1 h
+    00:00 does not exist (clocks go from 00:00 to 01:00); runs at 01:00
+  Mon 2025-09-08 00:00:00 -03:00   2025-09-08T03:00:00Z""",
+            id="a-gap-at-midnight",
+        ),
+        pytest.param(
+            "45 1 * * * | Australia/Lord_Howe | 2026-04-04T12:00",
+            """\
+  Sun 2026-04-05 01:45:00 +11:00   2026-04-04T14:45:00Z   clock change -30 min
+    01:45 comes twice (clocks go from 02:00 to 01:30); runs the first time only
+  Mon 2026-04-06 01:45:00 +10:30   2026-04-05T15:15:00Z""",
+            id="half-an-hour",
+        ),
+        pytest.param(
+            "30 30 2 * * * | America/New_York | 2026-03-08",
+            """\
+  Sun 2026-03-08 03:00:00 -04:00   2026-03-08T07:00:00Z   clock change +1 h
+    02:30:30 does not exist (clocks go from 02:00 to 03:00); runs at 03:00
+  Mon 2026-03-09 02:30:30 -04:00   2026-03-09T06:30:30Z""",
+            id="seconds",
+        ),
+        pytest.param(
+            "30 12 * * * | Pacific/Apia | 2011-12-29T20:00",
+            """\
+  Sat 2011-12-31 00:00:00 +14:00   2011-12-30T10:00:00Z   clock change +24 h
+    12:30 does not exist (clocks go from 2011-12-30 00:00 to 2011-12-31 00:00); runs at 00:00
+  Sat 2011-12-31 12:30:00 +14:00   2011-12-30T22:30:00Z   clock change +24 h""",
+            id="a-day-left-out",
+        ),
+    ],
+)
+def test_days_with_a_clock_change_are_marked_and_what_it_did_to_a_slot_is_said(
+    words: str, lines: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expression, zone, after = words.split(" | ")
+    count = sum(line.endswith("Z") or " clock change " in line for line in lines.splitlines())
+    output = ask(capsys, expression, "--tz", zone, "--after", after, "--count", str(count))
+    assert output.splitlines()[1:] == lines.splitlines()
+    assert zone == "Pacific/Apia" or max(map(len, lines.splitlines())) <= 80
+
+
+def test_of_a_repeated_hour_that_is_half_over_the_slots_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ask(capsys, "*/5 * * * *", "--tz", "Europe/Paris", "--after", "2026-10-25T01:02:00Z", "--count", "2")
+    assert lines.splitlines()[1:3] == [
+        "  Sun 2026-10-25 02:05:00 +01:00   2026-10-25T01:05:00Z   clock change -1 h",
+        "    02:00 to 02:55 come twice (clocks go from 03:00 to 02:00); runs both times",
+    ]
+
+
+def test_the_days_of_a_whole_year_that_are_marked_are_those_on_which_the_clocks_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = ask(capsys, "0 12 * * *", "--tz", "Europe/Berlin", "--after", "2026-01-01", "--count", "365").splitlines()
+    assert [line[6:16] + line[-20:] for line in lines if "clock" in line] == [
+        "2026-03-29   clock change +1 h",
+        "2026-10-25   clock change -1 h",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +236,7 @@ def test_an_app_gives_an_object_of_lists_by_job(capsys: pytest.CaptureFixture[st
 def test_an_app_is_shown_with_its_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, "next_jobs:app", *AFTER, "--count", "1").splitlines() == [
         "daily-report: cron '0 3 * * *' in Asia/Singapore",
-        "  2026-01-31T19:00:00Z",
+        "  Sun 2026-02-01 03:00:00 +08:00   2026-01-31T19:00:00Z",
         "odd: an interval after the end of each run",
         "price-tick: at each multiple of 0.5 s plus 0.1 s",
         "  2026-01-31T09:00:00.100000Z",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from singletonjob._cron import Cron
 from singletonjob._errors import ScheduleError
+
+SRC = Path(__file__).parents[2] / "src"
 
 
 def us(text: str) -> int:
@@ -93,7 +98,6 @@ def test_c56_a_step_in_the_seconds_makes_a_job_interval_like_too() -> None:
 
 
 def test_c57_inside_the_repeated_hour_the_next_slot_is_later() -> None:
-    check("* * * * *", "America/New_York", "2026-11-01T06:30:15", "")
     assert following("* * * * *", "America/New_York", "2026-11-01T06:30:15", 2) == [
         "2026-11-01T06:31",
         "2026-11-01T06:32",
@@ -243,58 +247,109 @@ def test_c68_a_year_has_one_run_per_local_date_or_per_real_hour(expression: str,
 @pytest.mark.parametrize(
     ("expression", "start", "expected"),
     [
-        pytest.param("0 0 * * 0", "2020-08-31T00:00", "2020-09-06T00:00 2020-09-13T00:00", id="c69-sunday-is-0"),
-        pytest.param("0 0 * * SUN", "2020-08-31T00:00", "2020-09-06T00:00 2020-09-13T00:00", id="c69-sunday-by-name"),
-        pytest.param("30 7 * * 4", "2018-02-09T00:00", "15T07:30", id="c69-thursday-is-4"),
-        pytest.param(
-            "15 10,12 * * 1,7", "2018-12-08T12:00", "09T10:15 09T12:15 10T10:15 10T12:15 16T10:15", id="c70-7-in-a-list"
-        ),
-        pytest.param(
+        ("0 0 * * 0", "2020-08-31T00:00", "2020-09-06T00:00 2020-09-13T00:00"),
+        ("0 0 * * SUN", "2020-08-31T00:00", "2020-09-06T00:00 2020-09-13T00:00"),
+        ("30 7 * * 4", "2018-02-09T00:00", "15T07:30"),
+    ],
+)
+def test_c69_weekdays_count_from_sunday_as_0(expression: str, start: str, expected: str) -> None:
+    check(expression, "UTC", start, expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
+        ("15 10,12 * * 1,7", "2018-12-08T12:00", "09T10:15 09T12:15 10T10:15 10T12:15 16T10:15"),
+        (
             "0 9 * * MON-SUN",
             "2026-01-04T12:00",
             "05T09:00 06T09:00 07T09:00 08T09:00 09T09:00 10T09:00 11T09:00 12T09:00",
-            id="c70-a-range-to-sunday",
         ),
-        pytest.param(
-            "0 0 * * 2-7",
-            "2026-01-05T12:00",
-            "06T00:00 07T00:00 08T00:00 09T00:00 10T00:00 11T00:00 13T00:00",
-            id="c70-a-range-to-7",
-        ),
-        pytest.param(
-            "0 16 4 * 5",
-            "2016-11-01T00:00",
-            "04T16:00 11T16:00 18T16:00 25T16:00 12-02T16:00 12-04T16:00 12-09T16:00",
-            id="c71-either-day-matches",
-        ),
-        pytest.param(
+        ("0 0 * * 2-7", "2026-01-05T12:00", "06T00:00 07T00:00 08T00:00 09T00:00 10T00:00 11T00:00 13T00:00"),
+        ("0 0 * * FRI-SUN", "2026-01-05T12:00", "09T00:00 10T00:00 11T00:00 16T00:00"),
+        ("0 0 * * 7", "2026-01-05T12:00", "11T00:00 18T00:00"),
+        ("0 0 * * 5/2", "2026-01-05T12:00", "09T00:00 11T00:00 16T00:00"),
+    ],
+)
+def test_c70_7_is_sunday_alone_in_a_list_and_at_the_end_of_a_range(expression: str, start: str, expected: str) -> None:
+    check(expression, "UTC", start, expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
+        ("0 16 4 * 5", "2016-11-01T00:00", "04T16:00 11T16:00 18T16:00 25T16:00 12-02T16:00 12-04T16:00 12-09T16:00"),
+        (
             "30 4 1,15 * 5",
             "2026-01-01T00:00",
             "01T04:30 02T04:30 09T04:30 15T04:30 16T04:30 23T04:30 30T04:30 02-01T04:30",
-            id="c71-either-day-matches-with-a-list",
         ),
-        pytest.param("0 0 1-31 * 5", "2026-01-01T00:00", "02T00:00 03T00:00 04T00:00", id="c72-1-31-is-restricted"),
-        pytest.param(
-            "0 0 */2 * 1", "2026-01-01T00:00", "05T00:00 19T00:00 02-09T00:00 02-23T00:00", id="c72-a-star-means-both"
-        ),
-        pytest.param("0 0 31 2,3 *", "2026-01-01T00:00", "03-31T00:00", id="c73-one-of-the-months-has-the-day"),
-        pytest.param(
-            "0 0 31 2 1-5",
-            "2026-01-01T00:00",
-            "02-02T00:00 02-03T00:00 02-04T00:00",
-            id="c74-the-weekday-makes-it-valid",
-        ),
-        pytest.param("0 9 29 2 *", "2016-02-29T09:00", "2020-02-29T09:00", id="c75-leap-day"),
-        pytest.param("0 9 29 2 *", "2096-02-29T09:00", "2104-02-29T09:00", id="c75-2100-is-no-leap-year"),
-        pytest.param("*/45 * * * *", "2017-08-26T15:45", "16:00 16:45 17:00 17:45", id="c77-a-step-restarts-each-hour"),
-        pytest.param("0 19 * * * *", "2026-01-01T00:00", "00:19 01:19 02:19", id="c79-six-fields-seconds-first"),
-        pytest.param(
-            "0 0 31 * *",
-            "2026-01-31T00:00",
-            "03-31T00:00 05-31T00:00 07-31T00:00 08-31T00:00 10-31T00:00 12-31T00:00",
-            id="c80-day-31-skips-short-months",
-        ),
-        pytest.param("0 0 L * *", "2026-01-31T00:00", "02-28T00:00 03-31T00:00 04-30T00:00", id="c80-the-last-day"),
+    ],
+)
+def test_c71_with_both_day_fields_restricted_either_may_match(expression: str, start: str, expected: str) -> None:
+    check(expression, "UTC", start, expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [("0 0 1-31 * 5", "02T00:00 03T00:00 04T00:00"), ("0 0 */2 * 1", "05T00:00 19T00:00 02-09T00:00 02-23T00:00")],
+)
+def test_c72_a_day_field_is_restricted_unless_its_text_begins_with_a_star(expression: str, expected: str) -> None:
+    check(expression, "UTC", "2026-01-01T00:00", expected)
+
+
+def test_c73_a_day_that_one_of_the_months_has_is_accepted() -> None:
+    check("0 0 31 2,3 *", "UTC", "2026-01-01T00:00", "03-31T00:00")
+
+
+def test_c74_a_day_that_never_comes_is_accepted_where_the_weekday_field_makes_it_valid() -> None:
+    check("0 0 31 2 1-5", "UTC", "2026-01-01T00:00", "02-02T00:00 02-03T00:00 02-04T00:00")
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("2016-02-29T09:00", "2020-02-29T09:00"), ("2096-02-29T09:00", "2104-02-29T09:00")]
+)
+def test_c75_a_leap_day_comes_again_after_four_or_eight_years(start: str, expected: str) -> None:
+    check("0 9 29 2 *", "UTC", start, expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "start", "expected"),
+    [
+        ("0 9 * * *", "UTC", "2028-02-29T00:00", "09:00 03-01T09:00"),
+        ("0 9 L * *", "UTC", "2028-02-28T12:00", "29T09:00 03-31T09:00"),
+        ("0 9 1 3 *", "UTC", "2028-02-29T12:00", "03-01T09:00 2029-03-01T09:00"),
+        ("0 9 29 * *", "UTC", "2028-02-29T12:00", "03-29T09:00"),
+        ("0 0 29 2 *", "Pacific/Auckland", "2028-02-28T00:00", "11:00 2032-02-28T11:00"),
+        ("*/30 0 29 2 TUE", "UTC", "2028-02-28T00:00", "29T00:00 29T00:30 2029-02-06T00:00"),
+    ],
+)
+def test_c75_on_a_leap_day_every_other_schedule_goes_on(expression: str, zone: str, start: str, expected: str) -> None:
+    check(expression, zone, start, expected)
+
+
+def test_c77_a_step_starts_anew_with_each_hour() -> None:
+    check("*/45 * * * *", "UTC", "2017-08-26T15:45", "16:00 16:45 17:00 17:45")
+
+
+def test_c79_six_fields_are_seconds_first() -> None:
+    check("0 19 * * * *", "UTC", "2026-01-01T00:00", "00:19 01:19 02:19")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("0 0 31 * *", "03-31T00:00 05-31T00:00 07-31T00:00 08-31T00:00 10-31T00:00 12-31T00:00"),
+        ("0 0 L * *", "02-28T00:00 03-31T00:00 04-30T00:00"),
+    ],
+)
+def test_c80_day_31_skips_short_months_and_l_is_the_last_day(expression: str, expected: str) -> None:
+    check(expression, "UTC", "2026-01-31T00:00", expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "expected"),
+    [
         pytest.param("0 0 LW * *", "2026-01-01T00:00", "30T00:00 02-27T00:00", id="the-last-working-day"),
         pytest.param("0 0 * * 5L", "2026-01-01T00:00", "30T00:00 02-27T00:00", id="the-last-friday"),
         pytest.param("0 0 * * FRI#2", "2026-01-01T00:00", "09T00:00 02-13T00:00", id="the-second-friday"),
@@ -304,7 +359,7 @@ def test_c68_a_year_has_one_run_per_local_date_or_per_real_hour(expression: str,
         pytest.param("0 0 * * */2", "2026-01-03T00:00", "04T00:00 06T00:00 08T00:00 10T00:00 11T00:00", id="dow-step"),
     ],
 )
-def test_c69_to_c80_the_calendar_in_utc(expression: str, start: str, expected: str) -> None:
+def test_names_steps_and_special_days(expression: str, start: str, expected: str) -> None:
     check(expression, "UTC", start, expected)
 
 
@@ -419,6 +474,28 @@ def test_c106_the_zone_is_utc_unless_given_whatever_the_machine_says(
     else:
         monkeypatch.setenv("TZ", environment)
     assert Cron("0 3 * * *").after(us("2026-07-01T00:00")) == us("2026-07-01T03:00")
+
+
+def test_utc_needs_no_zone_data_and_any_other_zone_without_them_is_refused_by_name() -> None:
+    code = (
+        "import sys; sys.modules['tzdata'] = None\n"
+        "from singletonjob._cron import Cron\n"
+        "assert Cron('0 3 * * *').after(0) == 3 * 3600 * 10**6\n"
+        "assert 'zoneinfo' not in sys.modules\n"
+        "try: Cron('0 3 * * *', 'Europe/Paris')\n"
+        "except ValueError as error: print(error)"
+    )
+    environment = {"PYTHONPATH": str(SRC), "PYTHONTZPATH": ""}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("time zone 'Europe/Paris' is not known")
+
+
+@pytest.mark.parametrize("answer", [0, -3600])
+def test_an_answer_that_is_not_later_is_an_error_never_a_loop(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cron = Cron("0 3 * * *")
+    monkeypatch.setattr(Cron, "_after", lambda cron, start: start + answer)
+    with pytest.raises(ScheduleError, match="no later slot found after 2026-01-01"):
+        cron.after(us("2026-01-01T00:00"))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
-"""Wall-clock instants as the command line writes and reads them: ISO 8601, UTC."""
+"""Wall-clock instants as the command line writes and reads them: ISO 8601 in UTC, and the time of a job's zone."""
 
 from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-__all__ = ["iso", "moment"]
+if TYPE_CHECKING:
+    from .._cron import Cron
+
+__all__ = ["EPOCH", "iso", "local", "moment"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -13,6 +17,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def iso(instant: int) -> str:
     """`2026-01-31T09:00:00Z` for microseconds since the epoch, with a fraction where there is one."""
     return (EPOCH + timedelta(microseconds=instant)).isoformat().replace("+00:00", "Z")
+
+
+def local(cron: Cron, instant: int) -> str:
+    """`Sat 2026-01-31 17:00:00 +08:00`: the instant on the clocks of the expression's zone."""
+    wall = cron.local(instant).isoformat(" ")
+    return f"{cron.local(instant):%a} {wall[:19]} {wall[19:]}"
 
 
 def moment(text: str) -> datetime:

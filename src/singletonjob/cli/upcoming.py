@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from .._cron import Cron
 from .._errors import ConfigError
 from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
-from .instants import EPOCH, iso, moment
+from .clock_changes import ClockChanges
+from .instants import EPOCH, iso, local, moment
 from .loading import app_arguments, load_app
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ examples:
   singletonjob next '0 3 * * *' --tz Asia/Singapore --count 3
   singletonjob next '@hourly' --after 2026-01-31T09:00:00Z --json
 
-Instants are in UTC. An interval job has none: it runs some time after the end of
-the run before. --after without an offset means the time zone of --tz.
+A cron slot is shown in its own time zone and in UTC. Days on which the clocks of
+that zone change are marked, and what that does to a slot is said below it. An
+interval job has no instants: it runs some time after the end of the run before.
+--after without an offset means the time zone of --tz. --json has UTC only.
 
 Exit code 0; 1: the expression has no further slot; 2: it, or the app, is wrong.
 """
@@ -78,7 +81,8 @@ def following(schedule: Schedule, after: int, count: int) -> list[int]:
 def when(schedule: Schedule) -> str:
     """The schedule in a few words."""
     if isinstance(schedule, CronSchedule):
-        return f"cron {schedule.cron.expression!r} in {schedule.cron.tz}"
+        order = " (seconds first)" if len(schedule.cron.expression.split()) == 6 else ""
+        return f"cron {schedule.cron.expression!r}{order} in {schedule.cron.tz}"
     if isinstance(schedule, FixedRateSchedule):
         shift = f" plus {schedule.offset / 1e6:g} s" if schedule.offset else ""
         return f"at each multiple of {schedule.period / 1e6:g} s{shift}"
@@ -94,9 +98,8 @@ def _of_expression(options: argparse.Namespace) -> int:
     found = following(schedule, _after(options, cron), options.count)
     if options.json:
         print(json.dumps([iso(instant) for instant in found]))
-    else:
-        for instant in found:
-            print(iso(instant) if cron.tz == "UTC" else f"{iso(instant)}  {cron.local(instant).isoformat()} {cron.tz}")
+    elif found:
+        _show(schedule, found)
     for warning in cron.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if found:
@@ -114,10 +117,25 @@ def _of_app(options: argparse.Namespace) -> int:
         return 0
     schedules = {job.name: job.schedule for job in jobs}
     for name, instants in found.items():
-        print(f"{name}: {when(schedules[name])}")
+        _show(schedules[name], instants, f"{name}: ")
+    return 0
+
+
+def _show(schedule: Schedule, instants: list[int], name: str = "") -> None:
+    """The schedule in words, and a line for each instant; for a cron slot its local time, and what a change did."""
+    print(f"{name}{when(schedule)}")
+    if not isinstance(schedule, CronSchedule) or schedule.cron.tz == "UTC":
         for instant in instants:
             print(f"  {iso(instant)}")
-    return 0
+        return
+    changes = ClockChanges(schedule.cron)
+    for instant in instants:
+        change = changes.on_the_day_of(instant)
+        mark = "" if change is None else f"   clock change {change}"
+        print(f"  {local(schedule.cron, instant)}   {iso(instant)}{mark}")
+        why = changes.why(instant)
+        if why is not None:
+            print(f"    {why}")
 
 
 def _after(options: argparse.Namespace, cron: Cron | None = None) -> int:
