@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term, instant
 from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
-from ._schedule import Wake
 from .scope import Scope
 from .sleeper import Sleeper
 from .stats import Counts
@@ -88,8 +87,9 @@ class Runner:
         self._reason: Reason | None = None  # why no more runs start
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
         self._cut: str | None = None  # why the call in flight was cancelled
-        self._scope: Scope | None = None  # around the user's code, while it runs on the loop
-        self._signal: StopSignal | None = None  # of the run in flight
+        self._scope: Scope
+        self._on_call = False  # the user's code runs on the loop, within the scope
+        self._signal = StopSignal(None)  # of the run in flight, or of the next one
         self._timer: Timer | None = None  # its end by timeout or grace
         self._task: asyncio.Task[None]
         self._sleeper: Sleeper
@@ -151,9 +151,9 @@ class Runner:
                 self._account(lease, late, missed, "overlap")
 
     def _stop_run(self) -> None:
-        if self._signal is not None:
+        if self._in_flight is not None:
             self._signal.give()
-        if self._scope is not None and self._grace_until < inf:
+        if self._on_call and self._grace_until < inf:
             self._limit_run()
         if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
             self._answer.cancel()
@@ -166,32 +166,20 @@ class Runner:
         loop = asyncio.get_running_loop()
         self._sleeper = Sleeper(loop)
         self._task = loop.create_task(self._run(), name=f"singletonjob {self.job.name}")
+        self._scope = Scope(self._task)
         return self._task
 
     async def _run(self) -> None:
         try:
             while True:
                 if self.lease is None:
-                    await self._pause()
+                    await self._sleeper
                 else:
                     await self._reign(self.lease)
         finally:
             if self._worker is not None:
                 self._worker.stop()
                 self._worker = None
-
-    async def _pause(self, wake: Wake | None = None) -> None:
-        """Sleep until something happens, or until that moment."""
-        timer: Timer | None = None
-        if wake is not None and wake.boot is not None:
-            timer = self._timers.at_boot(wake.boot, self._sleeper.ring)
-        elif wake is not None and wake.wall is not None:
-            timer = self._timers.at_wall(wake.wall, self._sleeper.ring)
-        try:
-            await self._sleeper
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
@@ -237,10 +225,17 @@ class Runner:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
         ticker = self.job.schedule.ticker(now, state)
         while self._reason is None:
-            wake = ticker.wake(now)
-            if wake.wall is None and wake.boot is None:
+            wall, boot = ticker.wake(now)
+            timer: Timer | None = None
+            if wall is not None:
+                timer = self._timers.at_wall(wall, self._sleeper.ring)
+            elif boot is not None:
+                timer = self._timers.at_boot(boot, self._sleeper.ring)
+            else:
                 self._journal.warn("no-future-slot", "the schedule has no future slot; nothing will run", self.job.name)
-            await self._pause(wake)
+            await self._sleeper
+            if timer is not None:
+                timer.cancel()
             if self._reason is not None:
                 return
             now = self._clock.now()
@@ -299,14 +294,17 @@ class Runner:
             if not job.is_async and self._overdue(lease):
                 if tick is not None:
                     break
-                await self._pause(Wake(boot=boot + HELD_BACK))
+                timer = self._timers.at_boot(boot + HELD_BACK, self._sleeper.ring)
+                await self._sleeper
+                timer.cancel()
                 started = self._clock.now()
                 continue
             lateness = (wall - scheduled) / 1e6
-            signal = self._signal = StopSignal(None if job.is_async else threading.Event())
+            if self._signal.given or not job.is_async:
+                self._signal = StopSignal(None if job.is_async else threading.Event())
             if self._reason is not None:
-                signal.give()  # a claimed slot starts although a stop arrived meanwhile
-            run = Run(lease, signal, scheduled=scheduled, started=wall, tick=tick, previous=self._previous_end)
+                self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
+            run = Run(lease, self._signal, scheduled=scheduled, started=wall, tick=tick, previous=self._previous_end)
             if tick is not None:
                 lease.tick = scheduled
             if self.options.timeout is not None:
@@ -325,7 +323,6 @@ class Runner:
                 result = await call(lease, job.body, run, claimed=claimed)
             finally:
                 self._in_flight = None
-                self._signal = None
                 lease.run_started = None
                 if not lease.in_thread:  # a body that goes on without its task is still held to its time
                     lease.limit = inf
@@ -382,8 +379,7 @@ class Runner:
 
     async def _on_loop(self, lease: Lease, call: Callable[[H], object], handle: H, *, claimed: bool) -> Result:
         """Call the user's code inside the fence; the check is the last thing before it."""
-        scope = self._scope = Scope(self._task)
-        self._cut = None
+        self._cut, self._on_call = None, True
         try:
             if self._grace_until < inf or self.options.timeout is not None:
                 self._limit_run()
@@ -394,10 +390,11 @@ class Runner:
                 await answer
             return RAN_WELL
         except BaseException as error:
-            return self._ended_by(error, lease, ours=scope.close())
+            return self._ended_by(error, lease, ours=self._scope.close())
         finally:
-            self._scope = None
-            scope.close()
+            self._on_call = False
+            if self._scope.ended:
+                self._scope.close()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -487,12 +484,12 @@ class Runner:
 
     def _time_out(self) -> None:
         self._cut = "timeout"
-        if self._signal is not None:
+        if self._in_flight is not None:
             self._signal.give()
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._scope is not None:
+        if self._on_call:
             self._cut = self._cut or self._reason
             self._scope.cancel()
 

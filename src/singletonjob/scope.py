@@ -1,4 +1,4 @@
-"""`Scope`: a call on the loop that can be ended from outside, by the fence or at a limit of its own."""
+"""`Scope`: calls on the loop that can be ended from outside, by the fence or at a limit of their own."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ __all__ = ["Scope"]
 
 
 class Scope:
-    """One call that can be ended: what `asyncio.timeout` is, without a timer of its own and at a third of its cost.
+    """What `asyncio.timeout` is, for one call of a task after the other, without a timer and at no cost while unused.
 
     `cancel` cancels the task that makes the call; `close`, in that task after the call, takes it back and says whether
     the `CancelledError` that came out is this scope's. Nobody else's cancellation is swallowed: tasks count theirs
-    (`asyncio.Task.uncancel`).
+    (`asyncio.Task.uncancel`). A task that somebody else has cancelled must make no further call.
     """
 
-    __slots__ = ("_before", "_cancelled", "_task")
+    __slots__ = ("_task", "ended")
 
     def __init__(self, task: Task[None]) -> None:
         self._task = task
-        self._before = task.cancelling()
-        self._cancelled = False
+        self.ended = False
 
     def cancel(self) -> None:
         """End the call, once."""
-        if not self._cancelled:
-            self._cancelled = True
+        if not self.ended:
+            self.ended = True
             self._task.cancel()
 
     def close(self) -> bool:
-        """Whether it was ended by us, and by us alone; False when asked again."""
-        cancelled, self._cancelled = self._cancelled, False
-        return cancelled and self._task.uncancel() <= self._before
+        """Whether the call was ended by us, and by us alone; False when asked again."""
+        ended, self.ended = self.ended, False
+        return ended and self._task.uncancel() == 0
