@@ -30,6 +30,7 @@ class Proxy:
         self.drip = 0.0
         self.resets = False
         self.refusal = b""
+        self.refusals = 0  # so far
         self._tls = tls
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,6 +106,7 @@ class Proxy:
                 await gate.wait()
                 if back is not None and self.refusal and b"EVALSHA" in data:
                     back.write(self.refusal)
+                    self.refusals += 1
                     continue
                 pieces = [data] if back is not None or not self.drip else [bytes([byte]) for byte in data]
                 for piece in pieces:

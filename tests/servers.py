@@ -84,16 +84,24 @@ class Server:
     ) -> None:
         self.kill()
 
-    def start(self) -> None:
-        """Start it, again on the same port if it ran before, and wait until it answers."""
+    @property
+    def binary(self) -> str:
+        return _BINARIES[self.kind]
+
+    def command(self) -> list[str]:
+        """What to run."""
         options = {"bind": "127.0.0.1", "port": str(self.port), "dir": str(self.directory), "save": ""}
         # Else a replica waits for others to come, for seconds.
         options |= {"repl-diskless-sync-delay": "0"} | self.options
-        command = [_BINARIES[self.kind]]
+        command = [self.binary]
         for name, value in options.items():
             command += [f"--{name}", *(value.split() or [""])]
+        return command
+
+    def start(self) -> None:
+        """Start it, again on the same port if it ran before, and wait until it answers."""
         with (self.directory / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
         while True:
             try:

@@ -296,7 +296,7 @@ class Elector:
         if reply.void:
             return
         if flight.batch.requests:
-            self._answered(now)
+            self._answered(now, reply.verdicts)
         else:
             self._read(reply, now)  # that it connects is not yet that it serves
         for seat, request, verdict in zip(flight.seats, flight.batch.requests, reply.verdicts, strict=False):
@@ -357,7 +357,7 @@ class Elector:
         if died:
             seat.not_before = now + REVIVAL
         elif seat.reason == "resigned":
-            seat.not_before = now + self._back_off(seat, seat.resigned)
+            seat.not_before = now + self._back_off(seat, seat.resigned, self._random())
         else:
             seat.resigned = 0
         seat.phase = "follower"
@@ -467,17 +467,17 @@ class Elector:
         """A heartbeat's length; jitter shortens it, so that the replicas' beats spread, and never lengthens it."""
         return seat.options.heartbeat_interval * (1 - 0.1 * self._random())
 
-    def _back_off(self, seat: _Seat, errors: int) -> float:
+    def _back_off(self, seat: _Seat, errors: int, jitter: float) -> float:
         options = seat.options
         delay = min(options.heartbeat_interval * 2.0 ** min(errors, 30), options.max_backoff_delay)
-        return max(delay * (0.8 + 0.4 * self._random()), options.heartbeat_interval)
+        return max(delay * (0.8 + 0.4 * jitter), options.heartbeat_interval)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _build(self, now: float, due: list[_Seat], witness: Witness) -> Batch:
         bound = min(self._bound(seat, now) for seat in due)
         if self._reading is None:
-            batch = Batch(project=self.project, node=self.node, bound=bound)
+            batch = Batch(project=self.project, node=self.node, bound=bound, guard=self._amnesia_guard)
             self._flight = _Flight(batch, due, now)
             return batch
         renewing = any(seat.alive for seat in due)
@@ -533,14 +533,15 @@ class Elector:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def _answered(self, now: float) -> None:
-        """The store answers: back-off ends for all jobs at once."""
+    def _answered(self, now: float, verdicts: Iterable[Verdict]) -> None:
+        """The store answers: back-off ends for all jobs at once, unless it could serve none of those asked for."""
         self._errors = 0
         if self._down_since is not None:
             self._effects.append(Note("store-up", number=now - self._down_since))
             self._down_since = None
+        served = not all(isinstance(verdict, Failed) for verdict in verdicts)
         for seat in self._seats.values():
-            if seat.backing_off:
+            if served and seat.backing_off:
                 seat.backing_off = False
                 seat.due = max(now, seat.not_before)
 
@@ -571,13 +572,17 @@ class Elector:
                 seat.in_doubt_until = flight.sent + flight.batch.bound * 1.03
         for seat in flight.seats:
             self._retry(seat, now, self._errors, at_once=used_up)
+        jitter = self._random()
+        for seat in self._seats.values():
+            if seat.backing_off and self._may_ask(seat):  # one try for all: of many jobs, each its own is a storm
+                seat.due = now + self._back_off(seat, self._errors, jitter)
 
     def _retry(self, seat: _Seat, now: float, errors: int, *, at_once: bool = False) -> None:
         in_the_store = now < seat.sent + seat.options.lock_expiry or self._stopping
         if seat.alive or (seat.releasing and in_the_store):
             seat.due = now if at_once else now + seat.options.heartbeat_interval / 10
         else:
-            seat.due = now + self._back_off(seat, errors)
+            seat.due = now + self._back_off(seat, errors, self._random())
             seat.backing_off = True
 
     def _judge(self, seat: _Seat, request: Request, verdict: Verdict, sent: float, now: float) -> None:
@@ -625,8 +630,10 @@ class Elector:
         seat.sent = sent
         seat.due = sent + self._beat(seat)
         seat.claim = None
-        up_from = verdict.state.wall - int((sent - self._up_since) * 1e6) if self._up_since > -inf else None
-        self._effects.append(Began(seat.job, seat.token, deadline, sent, verdict.state._replace(up_from=up_from)))
+        state = verdict.state
+        if self._up_since > -inf:
+            state = state._replace(up_from=state.wall - int((sent - self._up_since) * 1e6))
+        self._effects.append(Began(seat.job, seat.token, deadline, sent, state))
 
     def _renewed(self, seat: _Seat, sent: float, now: float) -> None:
         deadline = sent + seat.options.lock_expiry - seat.options.margin

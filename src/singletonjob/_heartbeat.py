@@ -20,7 +20,7 @@ from ._errors import StoreError
 from ._lease import Lease
 from ._model import StoreDown, StoreUp
 from .stores.protocol import Batch, Progress, Reply
-from .threads import where
+from .threads import PatientLoop, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store."""
-        self._loop = asyncio.SelectorEventLoop()
+        self._loop = PatientLoop()
         self._wake = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="singletonjob-heartbeat", daemon=True)
         self._thread.start()
@@ -199,7 +199,8 @@ class Heartbeat:
         self._elector.receive(now, reply, error)
         self._carry_out()
         if reply is not None:
-            self.store_up = self.store_seen = True
+            if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
+                self.store_up = self.store_seen = True
             self._journal.beat(len(batch.requests), now - sent)
         self._wake.set()
 

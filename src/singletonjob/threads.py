@@ -1,4 +1,5 @@
-"""A thread of its own for calls that may block: sync bodies, file I/O of a store; and where another thread is.
+"""A thread of its own for calls that may block: sync bodies, file I/O of a store, name look-ups; and where another
+thread is.
 
 Unlike an executor's threads, this one is a daemon: neither the interpreter's exit nor anybody else ever waits for a
 call that does not come back.
@@ -7,15 +8,20 @@ call that does not come back.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
-__all__ = ["DaemonWorker", "where"]
+__all__ = ["DaemonWorker", "PatientLoop", "run_patiently", "where"]
+
+LOOK_UPS = 8
+"""So many name look-ups of one loop may hang at once; each of them costs a thread."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -85,6 +91,36 @@ class DaemonWorker:
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
             self._thread.start()
+
+
+class PatientLoop(asyncio.SelectorEventLoop):
+    """A loop on which a name look-up that hangs is waited for by nobody but its caller.
+
+    asyncio's own goes to an executor, whose threads the interpreter joins when it exits: for as long as the system's
+    resolver takes, minutes where it tries several servers and search domains. Each look-up has a fresh thread, so that
+    one that hangs does not delay the next one, which may find the resolver well again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looking_up: set[DaemonWorker] = set()
+
+    async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
+        """As that of asyncio; raises `socket.gaierror` at once while too many of them hang."""
+        if len(self._looking_up) >= LOOK_UPS:
+            raise socket.gaierror(socket.EAI_AGAIN, f"{LOOK_UPS} name look-ups hang")
+        worker = DaemonWorker("singletonjob-look-up")
+        self._looking_up.add(worker)
+        try:
+            return await worker.run(partial(socket.getaddrinfo, host, port, **hints))
+        finally:
+            worker.stop(last=partial(self._looking_up.discard, worker))
+
+
+def run_patiently(main: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, on a `PatientLoop`."""
+    with asyncio.Runner(loop_factory=PatientLoop) as runner:
+        return runner.run(main)
 
 
 def _serve(calls: SimpleQueue[Callable[[], object] | None]) -> None:

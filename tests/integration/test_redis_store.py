@@ -364,6 +364,25 @@ async def test_a_server_that_evicts_any_key_is_warned_of_once(
     assert "allkeys-lru" in record.getMessage()
 
 
+async def test_a_server_that_evicts_what_has_an_expiry_is_warned_of_where_there_is_a_limit_to_reach(
+    server: Server, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.config_set("maxmemory-policy", "volatile-ttl")
+    try:
+        async with opened(server.url) as store:
+            await read(store)
+        assert not caplog.records
+        client.config_set("maxmemory", 10**8)
+        async with opened(server.url) as store:
+            await read(store)
+    finally:
+        client.config_set("maxmemory", 0)
+        client.config_set("maxmemory-policy", "noeviction")
+    (record,) = caplog.records
+    assert "volatile-ttl" in record.getMessage()
+    assert "set maxmemory-policy noeviction" in record.getMessage()
+
+
 async def test_a_server_busy_with_somebodys_script_is_unavailable(server: Server, client: redis.Redis) -> None:
     def loop_for_ever() -> None:
         with server.client() as other, suppress(client_library.RedisError):
@@ -569,9 +588,6 @@ async def test_a_subscription_ends_with_its_store_and_leaves_no_connection(serve
         ("rediss://h?ssl_ca_certs=", "write the path of a file"),
         ("unix://relative/path", "needs an absolute path"),
         ("unix://", "needs an absolute path"),
-        ("redis+sentinel://h", "redis+sentinel:// is not supported by this version"),
-        ("redis+cluster://h", "redis+cluster:// is not supported by this version"),
-        ("valkey+cluster://h", "valkey+cluster:// is not supported by this version"),
         ("rediz://:secret@h", "'rediz:...' is not a store that this version knows"),
         ("redis://:sec#ret@h", "host or port cannot be read"),
         ("redis://:12#ret@h", "must be percent-encoded"),

@@ -40,6 +40,7 @@ SQLITE_CLOCK = Tests(("tests/contract/test_stores.py",), "sqlite")
 SQLITE_FILE = Tests(("tests/integration/test_sqlite_store.py",))
 REDIS_KEYS = Tests(("tests/contract/test_redis_store.py",), OLDEST)
 REDIS_LINK = Tests(("tests/integration/test_redis_store.py",), OLDEST)
+CLUSTER = Tests(("tests/integration/test_redis_cluster.py",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -928,7 +929,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a server that restarted counts as old",
-            "up_for=int(found[1]) if found else None",
+            "up_for=reading.up_for",
             "up_for=86400.0",
             "test_a_restarted_server_is_empty_and_says_how_young_it_is",
         ),
@@ -959,6 +960,60 @@ MUTANTS: tuple[Mutant, ...] = (
             "local ok, verdict = pcall(serve, number)",
             "local ok, verdict = true, serve(number)",
             "test_a_key_of_a_wrong_type_costs_that_job_only",
+        ),
+    ),
+    *_of(
+        "stores/redis_cluster_clock.py",
+        Tests(("tests/unit/test_redis_cluster.py",)),
+        (
+            "cluster: a moment is put too late on a node's clock",
+            "int(0.99 * (moment - self.arrived) * 1e6)",
+            "int(1.02 * (moment - self.arrived) * 1e6)",
+            "test_a_moment_here_is_put_on_a_node_s_clock_no_later_than_it_comes_there",
+        ),
+        (
+            "cluster: a young node is believed",
+            "return now < self.up_since + lock_expiry + 1",
+            "return False",
+            "test_a_node_may_have_forgotten_a_lease_while_it_is_up_for_less_than_the_lease_and_a_second",
+        ),
+    ),
+    *_of(
+        "stores/redis_cluster_node.py",
+        CLUSTER,
+        (
+            "cluster: our time is taken for the node's",
+            "None if until is None else self._time.at(until)",
+            "batch.void_at",
+            "test_each_node_gets_the_time_on_its_own_clock_and_one_that_calls_it_late_is_asked_once_more",
+        ),
+        (
+            "cluster: an acquisition goes to a young node",
+            "guard and self._holds_back(batch.requests[place], sent)",
+            "False",
+            "test_a_node_that_was_restarted_gives_no_lease_for_a_while_and_the_others_do",
+        ),
+        (
+            "cluster: ASK is taken for MOVED",
+            "if group.asking else [command]",
+            "if False else [command]",
+            "test_a_slot_that_moves_costs_no_lease",
+        ),
+    ),
+    *_of(
+        "stores/redis_cluster.py",
+        CLUSTER,
+        (
+            "cluster: a release overtakes an acquisition",
+            "outcomes[place] = IN_DOUBT",
+            "pass",
+            "test_s4_a_lease_asked_for_in_vain_is_not_released_before_the_call_is_void",
+        ),
+        (
+            "cluster: late calls are sent",
+            "until is not None and until - begun < batch.bound / 2",
+            "False",
+            "test_the_clock_of_the_store_is_this_machine_s_boot_clock",
         ),
     ),
 )

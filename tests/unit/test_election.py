@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from math import inf
 
 import pytest
@@ -32,7 +34,7 @@ from singletonjob.stores.protocol import (
 def test_the_first_exchange_on_a_connection_reads_the_stores_clock_and_asks_for_nothing() -> None:
     driver = Driver(read=False)
     batch = driver.poll(0.0)
-    assert batch == Batch(project="p", node="n-1", bound=2.0)
+    assert batch == Batch(project="p", node="n-1", bound=2.0, guard=True)
 
 
 def test_a_grant_begins_a_term_whose_deadline_counts_from_before_the_request_was_sent() -> None:
@@ -482,6 +484,24 @@ def test_a_good_exchange_ends_the_back_off_of_all_jobs_at_once() -> None:
     assert [r.job for r in batch.requests] == ["a", "b"]
 
 
+def test_while_the_store_is_down_a_replica_tries_once_per_back_off_however_many_jobs_it_has() -> None:
+    driver = Driver(*(f"j{number}" for number in range(50)), read=False)
+    numbers = random.Random(0)
+    driver.elector._random = numbers.random
+    now, tries = 0.0, []
+    while now < 300:
+        driver.poll(now)
+        driver.fail(now)
+        driver.poll(now)
+        now = driver.wake_at
+        tries.append(now)
+    # From 8 to 12 s, and spread over all of it: the tries of many replicas do not come together.
+    waits = [later - earlier for earlier, later in itertools.pairwise(tries[2:])]
+    assert all(8 <= wait <= 12 for wait in waits)
+    assert min(waits) < 9
+    assert max(waits) > 11
+
+
 def test_a_confirmed_subscription_ends_the_back_off() -> None:
     driver = Driver()
     driver.one(0.0)
@@ -705,3 +725,20 @@ def test_a_refused_claim_is_answered_too() -> None:
     verdict = NotClaimed(why="taken", wall=1)
     driver.receive(1.1, *(verdict if r == claim else Renewed() for r in batch.requests))
     assert driver.of(ClaimAnswered) == [ClaimAnswered("a", claim, verdict)]
+
+
+def test_jobs_that_cannot_be_served_do_not_wake_each_other_from_their_back_off() -> None:
+    # On a Cluster a node that is gone refuses each of its jobs, while the store as a whole is there.
+    driver = Driver("a", "b", enabled=("a",))
+    driver.one(0.0)
+    driver.receive(0.0, Failed("gone"))
+    driver.elector.set_enabled(1.0, "b", True)
+    asked, now = 0, 1.0
+    while now < 10:
+        batch = driver.poll(now)
+        assert batch is not None
+        asked += 1
+        driver.receive(now, *(Failed("gone") for _ in batch.requests))
+        assert driver.poll(now) is None
+        now = driver.wake_at
+    assert asked <= 3

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import socket
 import subprocess
 import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import singletonjob
-from singletonjob.threads import DaemonWorker
+from singletonjob.threads import LOOK_UPS, DaemonWorker, PatientLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,3 +136,41 @@ def test_the_interpreter_does_not_wait_for_a_call_that_hangs() -> None:
     )
     source = str(Path(singletonjob.__file__).parents[1])
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, check=True, timeout=20)
+
+
+def test_a_name_look_up_that_hangs_costs_its_caller_alone_and_their_number_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: str, *arguments: object, **more: object) -> object:
+        if host == "hangs":
+            answers.wait()
+        return real("127.0.0.1", *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(LOOK_UPS - 1):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.getaddrinfo("hangs", 1), 0.01)
+        (found,) = await loop.getaddrinfo("answers", 1, type=socket.SOCK_STREAM)
+        assert found[4] == ("127.0.0.1", 1)
+        while True:  # until the thread of that one has ended, too
+            with pytest.raises((TimeoutError, socket.gaierror)) as raised:
+                await asyncio.wait_for(loop.getaddrinfo("hangs", 1), 0.01)
+            if raised.type is socket.gaierror:
+                break
+        answers.set()
+        while True:
+            with suppress(socket.gaierror):
+                assert await loop.getaddrinfo("answers", 1)
+                return
+
+    try:
+        with asyncio.Runner(loop_factory=PatientLoop) as runner:
+            runner.run(main())
+    finally:
+        answers.set()

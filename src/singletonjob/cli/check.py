@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import fields
@@ -15,6 +14,7 @@ from ..jobs.options import resolve
 from ..jobs.sources import told
 from ..stores import from_url
 from ..stores.protocol import Batch, Finding, Inspectable
+from ..threads import run_patiently
 from .instants import iso
 from .loading import app_arguments, load_app, store_arguments
 from .upcoming import following, when
@@ -65,7 +65,7 @@ def check(options: argparse.Namespace) -> int:
     store = from_url(settled.store) if isinstance(settled.store, str) else settled.store
     flags = [name for name in ("project", "store") if getattr(options, name) is not None]
     report = _report(found, settled, flags)
-    findings = asyncio.run(_tested(store, settled))
+    findings = run_patiently(_tested(store, settled))
     report["store"] = [finding._asdict() for finding in findings]
     report["ok"] = all(finding.level != "error" for finding in findings)
     if options.json:

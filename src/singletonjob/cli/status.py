@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ from .._errors import StoreError
 from ..jobs.options import APP_READERS, read
 from ..jobs.sources import resolve_sources
 from ..stores import from_url
+from ..threads import run_patiently
 from .instants import iso
 from .loading import store_arguments
 
@@ -59,7 +59,7 @@ def status(options: argparse.Namespace) -> int:
     if options.watch:
         return _watch(store, found.project, as_json=options.json)
     try:
-        views = asyncio.run(store.peek(found.project))
+        views = run_patiently(store.peek(found.project))
     except StoreError as error:
         print(f"singletonjob status: {error}", file=sys.stderr)
         return 1
@@ -73,7 +73,7 @@ def _watch(store: LeaseStore, project: str, *, as_json: bool) -> int:
     try:
         while True:
             try:
-                views = asyncio.run(store.peek(project))
+                views = run_patiently(store.peek(project))
                 answered = True
                 print(HOME_AND_CLEAR * clear, end="")
                 _print(views, project, as_json=as_json)

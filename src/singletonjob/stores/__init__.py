@@ -20,7 +20,9 @@ def from_url(url: str) -> LeaseStore:
     `sqlite:///relative/path` or `sqlite:////absolute/path` a file of your choice, for the processes of one machine.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, for any number of machines; `rediss://` is the
     same with TLS, `unix:///path/to/socket?db=0` a Unix socket, `valkey://` and `valkeys://` are other names for the
-    first two.
+    first two. `redis+sentinel://user:password@host1:26379,host2:26379/service/0` is the server that a Sentinel names;
+    with TLS it begins with `rediss+sentinel`. `redis+cluster://user:password@host1:6379,host2:6379` is a Cluster,
+    some nodes of which are named.
 
     Raises `ConfigError` for an unknown scheme or a malformed URL.
     """
@@ -37,8 +39,16 @@ def from_url(url: str) -> LeaseStore:
         from .redis import RedisStore, address_from_url
 
         return RedisStore(address_from_url(url))
-    if scheme in {"redis+sentinel", "redis+cluster", "valkey+sentinel", "valkey+cluster"}:
-        raise ConfigError(f"store: {scheme}:// is not supported by this version; write redis://host:6379/0")
+    if scheme in {"redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"}:
+        from .redis import RedisStore
+        from .redis_sentinel import service_from_url
+
+        return RedisStore(service_from_url(url))
+    if scheme in {"redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"}:
+        from .redis_cluster import RedisClusterStore
+        from .redis_cluster_address import cluster_from_url
+
+        return RedisClusterStore(cluster_from_url(url))
     raise ConfigError(
         f"store: {_name(url)} is not a store that this version knows;"
         " write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"

@@ -1,7 +1,8 @@
 -- One chunk of a replica's batch: each request on its own, by the rules of rules.py. What only Redis knows:
 -- a lease is held as long as its lock key is there; the key's value is the holder, whatever the state says.
 --
--- KEYS  the set of job names, then for each request the job's lock and state
+-- KEYS  the set of job names (not on a Cluster, where it may lie on another node), then for each request the job's
+--       lock and state
 -- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
 --       names ('' for nothing), and one verdict for each request. redis_wire.py writes and reads both.
@@ -16,6 +17,7 @@ local function text(number)
 end
 
 local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local names = #KEYS % 2 -- 1: there is a set of names in front of the pairs
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000000 + tonumber(time[2])
 if void_at and wall > void_at then
@@ -186,7 +188,7 @@ local function serve(number)
   local request = ARGV[number + 3]
   local kind = string.sub(request, 1, 1)
   local job, a, b, c, d, e, f = string.match(request, PATTERN[kind])
-  return handle[kind](job, KEYS[2 * number], KEYS[2 * number + 1], a, b, c, d, e, f)
+  return handle[kind](job, KEYS[names + 2 * number - 1], KEYS[names + 2 * number], a, b, c, d, e, f)
 end
 
 local reply = {text(wall), '', ''}
@@ -206,7 +208,7 @@ local function attempt(place, name, ...)
   end
 end
 
-if granted[1] then
+if granted[1] and names == 1 then
   attempt(3, 'SADD', KEYS[1], unpack(granted))
 end
 if released[1] then

@@ -96,7 +96,8 @@ class Batch(NamedTuple):
 
     A batch that the store runs later than `void_at` (microseconds on the store's clock) changes nothing. A batch
     without requests is a *reading*: it asks for the store's clock and up-time. `bound` is what the exchange may
-    take, in seconds.
+    take, in seconds. `guard`, in a reading: a store of several servers, each with an up-time of its own, is to send no
+    acquisition to one that may have forgotten a lease. It tells its own up-time as infinite, then.
     """
 
     project: str
@@ -104,6 +105,7 @@ class Batch(NamedTuple):
     bound: float
     void_at: int | None = None
     requests: tuple[Request, ...] = ()
+    guard: bool = False
 
 
 # -- what the store says -------------------------------------------------------------------------------------------
@@ -115,7 +117,8 @@ class JobState(NamedTuple):
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
     schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
     known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading.
-    `up_from` is set by the elector: what was due before the store started may have run, and been forgotten.
+    `up_from` is set by the elector, or by a store of several servers: what was due before the store started may have
+    run, and been forgotten.
     """
 
     wall: int

@@ -8,20 +8,17 @@ notices. The client library is imported when the first of them is opened.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
-import re
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import StoreUnavailable
 from .protocol import Failed, Reply
-from .redis_address import Address, address_from_url
+from .redis_address import address_from_url
 from .redis_errors import SERVER_WIDE, code_of, refusal, translated
 from .redis_inspect import inspect
-from .redis_link import Link
 from .redis_peek import look
+from .redis_reading import read
+from .redis_script import lacks_script, script
+from .redis_warnings import evicts, not_named, not_published
 from .redis_wire import arguments, channel, pack, verdict
 from .rules import changes
 
@@ -29,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from .protocol import Batch, Finding, JobView, Verdict
+    from .redis_address import Place
+    from .redis_link import Link
 
 __all__ = ["RedisStore", "address_from_url"]
 
@@ -36,9 +35,6 @@ CHUNK = 100
 """So many requests go into one call of the script, which takes a server about 1 ms: nobody else is served meanwhile."""
 
 PING_INTERVAL = 3.0
-
-UP_TIME = re.compile(rb"^uptime_in_seconds:(\d+)", re.MULTILINE)
-EVICTION = re.compile(rb"^maxmemory_policy:(allkeys-\w+)", re.MULTILINE)
 
 
 class RedisStore:
@@ -49,7 +45,7 @@ class RedisStore:
     long.
     """
 
-    def __init__(self, address: Address, *, ping_interval: float = PING_INTERVAL) -> None:
+    def __init__(self, address: Place, *, ping_interval: float = PING_INTERVAL) -> None:
         self._address = address
         self._ping_interval = ping_interval
         self._link: Link | None = None
@@ -72,10 +68,13 @@ class RedisStore:
             raise StoreUnavailable(f"redis store: {self._address}: not connected; a reading comes first")
         try:
             with translated(self._address, "EVALSHA" if batch.requests else "TIME"):
-                async with asyncio.timeout(batch.bound):
+                async with asyncio.timeout(batch.bound) as scope:
                     if link is None:
                         link = await self._opened(batch.bound)
                     reply = await (self._run(link, batch) if batch.requests else self._read(link))
+                    if batch.requests:
+                        left = (scope.when() or 0.0) - asyncio.get_running_loop().time()
+                        await self._check_still_there(link, min(left / 2, batch.bound / 4))
         except BaseException:
             # In doubt: an answer may still come, and would be taken for that to the next call.
             if link is not None:
@@ -103,6 +102,7 @@ class RedisStore:
                         )
                     asked = message is None
                     if message is None:
+                        await self._check_still_there(link, self._ping_interval / 2)
                         await link.send(pack((b"PING",)))
                     elif message[0] == b"subscribe":
                         yield frozenset()
@@ -130,35 +130,36 @@ class RedisStore:
             raise StoreUnavailable(f"redis store: {self._address}: closed")
 
     async def _opened(self, seconds: float) -> Link:
-        link = await Link.open(self._address, seconds)
+        link = await self._address.connect(seconds)
         self._links.add(link)
         if self._closed:
             self._drop(link)
         self._check_open()
         return link
 
+    async def _check_still_there(self, link: Link, seconds: float) -> None:
+        """What a server says counts only while it is the one that is asked by all."""
+        if await self._address.moved(link, seconds):
+            for one in self._links:
+                one.abort()
+            raise StoreUnavailable(f"redis store: {self._address}: {link.address} is the server no more")
+
     def _drop(self, link: Link) -> None:
         self._links.discard(link)
         link.abort()
 
     async def _read(self, link: Link) -> Reply:
-        time, info = await link.call([(b"TIME",), (b"INFO",)])
-        if isinstance(time, Exception):
-            raise time
-        # No right to INFO, or something between us and the server that does not tell: then there is no up-time.
-        found = UP_TIME.search(info) if isinstance(info, bytes) else None
-        policy = EVICTION.search(info) if isinstance(info, bytes) else None
-        if policy is not None and not self._eviction_told:
+        reading = await read(link)
+        if reading.evicts and not self._eviction_told:
             self._eviction_told = True
-            text = f"evicts any key when its memory is full ({policy[1].decode()}), a lease too: two may lead then"
-            _warn("eviction-policy", f"{self._address}: {text}; set maxmemory-policy noeviction or volatile-lru")
-        return Reply(clock=int(time[0]) * 1_000_000 + int(time[1]), up_for=int(found[1]) if found else None)
+            evicts(self._address, reading.evicts)
+        return Reply(clock=reading.clock, up_for=reading.up_for)
 
     async def _run(self, link: Link, batch: Batch) -> Reply:
         chunks = [arguments(batch, batch.requests[at : at + CHUNK]) for at in range(0, len(batch.requests), CHUNK)]
-        text, digest = _script()
+        text, digest = script()
         replies = await link.call([(b"EVALSHA", digest, *chunk) for chunk in chunks])
-        missing = [number for number, reply in enumerate(replies) if _is_no_script(reply)]
+        missing = [number for number, reply in enumerate(replies) if lacks_script(reply)]
         if missing:  # restarted, failed over or flushed; the server keeps the text for the next time
             again = await link.call([(b"EVAL", text, *chunks[number]) for number in missing])
             for number, reply in zip(missing, again, strict=True):
@@ -200,24 +201,6 @@ class RedisStore:
     def _tell(self, notice: bytes, names: bytes) -> None:
         """Both happen after the verdicts, and neither makes one wrong."""
         if notice:
-            why = notice.decode(errors="replace")
-            text = "a release was not published; others take over a heartbeat later; grant PUBLISH and the channel"
-            _warn("publish-failed", f"{self._address}: {text} by ACL SETUSER ({why})")
+            not_published(self._address, notice.decode(errors="replace"))
         if names:
-            why = names.decode(errors="replace")
-            _warn("names-failed", f"{self._address}: the set of job names was not updated ({why})")
-
-
-def _warn(event: str, text: str) -> None:
-    logging.getLogger("singletonjob").warning("redis store: %s", text, extra={"event": event})
-
-
-def _is_no_script(reply: object) -> bool:
-    return isinstance(reply, Exception) and code_of(reply) == "NOSCRIPT"
-
-
-@cache
-def _script() -> tuple[bytes, bytes]:
-    """The script's text, and its name on the server."""
-    text = Path(__file__).with_name("exchange.lua").read_bytes()
-    return text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+            not_named(self._address, names.decode(errors="replace"))

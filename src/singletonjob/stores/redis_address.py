@@ -1,31 +1,55 @@
-"""Where a Redis store is: what its URL says, read and checked without a connection."""
+"""Where a Redis server is, and who to be there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING, ClassVar, Protocol
+from urllib.parse import unquote
 
 from .._errors import ConfigError
+from .redis_link import Link
+from .redis_url import database_of, url_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Address", "address_from_url"]
+__all__ = ["Address", "Place", "address_from_url"]
 
-TLS = frozenset({"rediss", "valkeys"})
+EXAMPLE = "redis://user:password@host:6379/0"
 
-QUERY = frozenset({"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"})
-"""What may stand behind the `?`. Time-outs and retries may not: the election sets its own."""
 
-CERT_REQS = ("required", "optional", "none")
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-DIGITS = frozenset("0123456789")
+class Place(Protocol):
+    """Where a server is, or how it is found, and who to be there. Error texts name it by its `str`."""
+
+    login: ClassVar[str]
+    """What to write where the server wants a password and there is none."""
+
+    primary: ClassVar[str]
+    """What to do when it turns out to be a replica."""
+
+    @property
+    def username(self) -> str | None: ...
+    @property
+    def password(self) -> str | None: ...
+
+    async def connect(self, seconds: float) -> Link:
+        """A new connection to the server, logged in, within `seconds`; the caller bounds the whole.
+
+        Raises `StoreError`, the client's errors and `OSError`.
+        """
+        ...
+
+    async def moved(self, link: Link, seconds: float) -> bool:
+        """Whether the server is another one now than that of `link`; False where nobody tells within `seconds`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A server and who to be there. `path`: of a Unix socket; `tls`: redis-py's `ssl_` options, None without TLS."""
+
+    login: ClassVar[str] = f"write {EXAMPLE}"
+    primary: ClassVar[str] = "name the primary in the URL"
 
     host: str = "localhost"
     port: int = 6379
@@ -38,6 +62,14 @@ class Address:
     def __str__(self) -> str:
         return f"{self.path or f'{self.host}:{self.port}'}, database {self.db}"
 
+    async def connect(self, seconds: float) -> Link:
+        """See `Place.connect`."""
+        return await Link.open(self, seconds)
+
+    async def moved(self, link: Link, seconds: float) -> bool:  # noqa: ARG002 - see `Place`
+        """See `Place.moved`."""
+        return False
+
 
 def address_from_url(url: str) -> Address:
     """Read `redis://user:password@host:6379/0`, or the same with `rediss`, `valkey` or `valkeys` in front, or
@@ -47,65 +79,27 @@ def address_from_url(url: str) -> Address:
 
     Raises `ConfigError`; its text never holds what might be a password.
     """
-    try:
-        parts = urlsplit(url.strip())
-        host, port = parts.hostname, parts.port
-    except ValueError:  # its text may quote a password
-        raise _malformed("host or port cannot be read") from None
-    scheme = parts.scheme.lower()
-    if not url.strip()[len(scheme) :].startswith("://"):
-        raise _malformed(f"there is no // after {scheme}:")
-    if "@" in f"{parts.path}{parts.query}" or "#" in url:
-        raise _malformed("a user name or password has a sign that must be percent-encoded")
-    query = _query(parts.query)
-    tls: dict[str, str | bool] = {key: _ssl(key, value) for key, value in query.items() if key != "db"}
-    if tls and scheme not in TLS:
-        raise ConfigError(f"store: {min(tls)} is only for TLS; write rediss:// in front of the URL, or leave it out")
-    database = query.get("db", "")
+    parts = url_parts(url, known={"db"}, example=EXAMPLE)
+    host, port = parts.hosts[0]
+    if len(parts.hosts) > 1:
+        raise ConfigError(
+            "store: a plain Redis URL names one server; write redis+sentinel://host1:26379,host2:26379/service/0"
+            " for those of a Sentinel"
+        )
+    database = parts.query.get("db", "")
     path = ""
-    if scheme == "unix":
+    if parts.scheme == "unix":
         path = unquote(parts.path)
         if host or not path:
             raise ConfigError("store: a unix URL needs an absolute path; write unix:///path/to/socket?db=0")
     else:
         database = database or parts.path.removeprefix("/")
-    if not set(database) <= DIGITS or len(database) > 9:
-        raise ConfigError(f"store: {database!r} is no database number; write redis://host:6379/0")
     return Address(
-        host=unquote(host or "localhost"),
+        host=host or "localhost",
         port=port or 6379,
         path=path,
-        db=int(database or 0),
-        username=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
-        tls=tls if scheme in TLS else None,
-    )
-
-
-def _query(text: str) -> dict[str, str]:
-    pairs = dict(parse_qsl(text, keep_blank_values=True))
-    unknown = pairs.keys() - QUERY
-    if unknown:
-        raise ConfigError(
-            f"store: {min(unknown)!r} in the query of a Redis URL is not known; known are {', '.join(sorted(QUERY))}"
-        )
-    return pairs
-
-
-def _ssl(key: str, value: str) -> str | bool:
-    if key == "ssl_check_hostname":
-        if value.lower() not in BOOLEANS:
-            raise ConfigError(f"store: {key} is {value!r}; write true or false")
-        return BOOLEANS[value.lower()]
-    if key == "ssl_cert_reqs" and value not in CERT_REQS:
-        raise ConfigError(f"store: {key} is {value!r}; write one of {', '.join(CERT_REQS)}")
-    if not value:
-        raise ConfigError(f"store: {key} is empty; write the path of a file")
-    return value
-
-
-def _malformed(why: str) -> ConfigError:
-    return ConfigError(
-        f"store: {why}; write redis://user:password@host:6379/0,"
-        " in user and password @ as %40, : as %3A, / as %2F, ? as %3F, # as %23, [ as %5B, % as %25"
+        db=database_of(database, example="redis://host:6379/0"),
+        username=parts.username,
+        password=parts.password,
+        tls=parts.tls,
     )

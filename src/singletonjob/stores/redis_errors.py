@@ -11,7 +11,7 @@ from .._errors import StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from .redis_address import Address
+    from .redis_address import Place
 
 __all__ = ["SERVER_WIDE", "code_of", "refusal", "translated"]
 
@@ -35,16 +35,18 @@ UNAVAILABLE = {
     "BUSY": "runs a script that does not end; end it with SCRIPT KILL",
     "CLUSTERDOWN": "belongs to a Cluster that is down",
     "LOADING": "is loading its data",
-    "MASTERDOWN": "is a replica that lost its primary; name the primary in the URL",
+    "MASTERDOWN": "is a replica that lost its primary",
     "MISCONF": "cannot save to its disk and refuses writes; see the server's log",
     "NOREPLICAS": "has too few replicas and refuses writes (min-replicas-to-write)",
     "OOM": "is out of memory (maxmemory) and refuses writes; give it more, or evict",
-    "READONLY": "is a read-only replica; name the primary in the URL",
+    "READONLY": "is a read-only replica",
     "TRYAGAIN": "is moving its slots",
 }
 
-NO_RIGHT_IN_SCRIPT = ("The user executing the script", "ERR ACL failure in script")
-"""How Redis before 7, and from 7 on, begins the error that outside of a script begins with NOPERM."""
+NO_RIGHT_IN_SCRIPT = ("The user executing the script", "ERR The user executing the script", "ERR ACL failure in script")
+"""How Redis before 7, 7.0, and later ones begin the error that outside of a script begins with NOPERM."""
+
+REPLICA = frozenset({"MASTERDOWN", "READONLY"})
 
 CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
 
@@ -65,22 +67,21 @@ def code_of(error: BaseException | str) -> str:
     return word if word.isupper() and word.isalpha() else ""
 
 
-def refusal(address: Address, error: BaseException | str, command: str = "") -> StoreError:
+def refusal(address: Place, error: BaseException | str, command: str = "") -> StoreError:
     """The error to raise for one that the server gave in answer to `command`."""
     code, text = code_of(error), str(error)
     if code in UNAVAILABLE:
-        return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}")
+        advice = f"; {address.primary}" if code in REPLICA else ""
+        return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}{advice}")
     if code in CLUSTER:
         return StoreError(
             f"redis store: the server at {address} is a node of a Cluster, which a plain URL cannot use;"
-            " name a server that is none"
+            " write redis+cluster://host:6379"
         )
     if code in {"NOAUTH", "WRONGPASS"}:
         who = f"user {address.username or 'default'!r}"
         if address.password is None:
-            return StoreError(
-                f"redis store: the server at {address} wants a password; write redis://user:password@host:6379/0"
-            )
+            return StoreError(f"redis store: the server at {address} wants a password; {address.login}")
         return StoreError(
             f"redis store: the server at {address} does not take the password of {who} ({_end(text)});"
             " correct user and password in the URL"
@@ -94,7 +95,7 @@ def refusal(address: Address, error: BaseException | str, command: str = "") -> 
 
 
 @contextlib.contextmanager
-def translated(address: Address, command: str) -> Generator[None, None, None]:
+def translated(address: Place, command: str) -> Generator[None, None, None]:
     """Turn the errors of client, server and system into `StoreError`, with the cause chained."""
     from redis.exceptions import AuthenticationError, RedisError, ResponseError
     from redis.exceptions import ConnectionError as RedisConnectionError
@@ -119,6 +120,14 @@ def translated(address: Address, command: str) -> Generator[None, None, None]:
 def _reason(error: BaseException) -> str:
     """Why there is no connection: the client's text repeats the address and hides what the system said."""
     cause = error.__context__
+    distrust: str | None = getattr(cause, "verify_message", None)  # of ssl.SSLCertVerificationError
+    if distrust is not None:
+        advice = "; name the file of its authority by ssl_ca_certs in the URL"
+        if "not valid for" in distrust:
+            advice = "; write the host as its certificate has it"
+        elif "expired" in distrust:
+            advice = ""
+        return f"certificate verify failed: {_end(distrust)}{advice}"
     # Of these alone: an error of TLS has a number, too, which means something else.
     if isinstance(cause, ConnectionError | FileNotFoundError | PermissionError) and cause.errno is not None:
         return os.strerror(cause.errno)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .protocol import Finding
 from .redis_errors import code_of, refusal, translated
-from .redis_link import Link
-from .redis_wire import ORIGIN, channel, lock_key, pack, state_key
+from .redis_wire import ORIGIN, channel, lock_key, names_key, pack, state_key
 
 if TYPE_CHECKING:
     from .._errors import StoreError
-    from .redis_address import Address
+    from .redis_address import Place
+    from .redis_link import Link
 
 __all__ = ["facts_of", "inspect", "unfit_for"]
 
@@ -25,20 +25,20 @@ OLDEST = (6, 2)
 """The oldest server that the tests run on."""
 
 
-async def inspect(address: Address, project: str) -> tuple[Finding, ...]:
+async def inspect(address: Place, project: str, *, on_cluster: str = "") -> tuple[Finding, ...]:
     """What there is to say about the server at `address`. Raises `StoreError` where it cannot be asked.
 
     The rights are found out by using them, on two keys of the project that nobody else uses and that are gone at the
-    end.
+    end. `on_cluster`: the server is a node of a Cluster that keeps a job of this name, which nobody else uses.
     """
     with translated(address, "INFO"):
         async with asyncio.timeout(SECONDS):
-            link = await Link.open(address, SECONDS)
+            link = await address.connect(SECONDS)
             try:
                 (info,) = await link.call([(b"INFO",)])
-                findings = _of_server(address, info)
+                findings = _of_server(address, info, on_cluster=bool(on_cluster))
                 if not any(finding.level == "error" for finding in findings):
-                    findings += await _of_rights(link, address, project)
+                    findings += await _of_rights(link, address, project, on_cluster or f"check.{secrets.token_hex(4)}")
             finally:
                 link.abort()
     return tuple(findings)
@@ -50,23 +50,30 @@ def facts_of(info: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-def unfit_for(address: Address, facts: dict[str, str]) -> StoreError | None:
+def unfit_for(address: Place, facts: dict[str, str], *, on_cluster: bool = False) -> StoreError | None:
     """Why leases cannot be kept on such a server, whatever it answers."""
     if facts.get("role") == "slave":
         return refusal(address, "READONLY")
-    if facts.get("cluster_enabled") == "1":
+    if facts.get("cluster_enabled") == "1" and not on_cluster:
         return refusal(address, "CROSSSLOT")
     return None
 
 
-def _of_server(address: Address, info: Any) -> list[Finding]:
+def _of_server(address: Place, info: Any, *, on_cluster: bool) -> list[Finding]:
     if not isinstance(info, bytes):
         return [Finding("warning", f"INFO is not allowed ({info}): version and eviction policy are not known")]
     facts = facts_of(info)
     findings = [_version(facts)]
-    unfit = unfit_for(address, facts)
+    unfit = unfit_for(address, facts, on_cluster=on_cluster)
     if unfit is not None:
         findings.append(Finding("error", str(unfit)))
+    if facts.get("connected_slaves", "0") != "0":
+        cut_off = "a primary that is cut off from its replicas goes on granting leases"
+        if facts.get("redis_version", "").startswith("6."):
+            text = f"Redis before 7.0 does not apply min-replicas-to-write to scripts: {cut_off}; use a later version"
+            findings.append(Finding("warning", text))
+        elif "min_slaves_good_slaves" not in facts:  # their number is told only where the server is to mind it
+            findings.append(Finding("warning", f"min-replicas-to-write is 0: {cut_off}; write 1"))
     policy = facts.get("maxmemory_policy", "")
     bounded = facts.get("maxmemory", "0") != "0"
     if policy.startswith("allkeys-") or (bounded and policy.startswith("volatile-")):
@@ -86,12 +93,16 @@ def _version(facts: dict[str, str]) -> Finding:
     return Finding("ok", f"{kind} {version}")
 
 
-async def _of_rights(link: Link, address: Address, project: str) -> list[Finding]:
-    name = f"check.{secrets.token_hex(4)}"
+async def _of_rights(link: Link, address: Place, project: str, name: str) -> list[Finding]:
     keys = (lock_key(project, name).encode(), state_key(project, name).encode())
     text = Path(__file__).with_name("rights.lua").read_bytes()
-    script, loaded = await link.call(
-        [(b"EVAL", text, b"2", *keys, channel(project).encode()), (b"EVALSHA", b"0" * 40, b"0")]
+    script, loaded, pinged, names = await link.call(
+        [
+            (b"EVAL", text, b"2", *keys, channel(project).encode()),
+            (b"EVALSHA", b"0" * 40, b"0"),
+            (b"PING",),
+            (b"SMEMBERS", names_key(project).encode()),
+        ]
     )
     if isinstance(script, Exception):
         raise refusal(address, script, "EVAL")
@@ -100,8 +111,9 @@ async def _of_rights(link: Link, address: Address, project: str) -> list[Finding
         said = ORIGIN.sub("", why.decode(errors="replace"))
         if code_of(said) != "WRONGTYPE":  # follows from what was refused before
             findings.append(Finding("error", str(refusal(address, said, command.decode()))))
-    if code_of(loaded) == "NOPERM":
-        findings.append(Finding("error", str(refusal(address, loaded, "EVALSHA"))))
+    for command, said in (("EVALSHA", loaded), ("PING", pinged)):
+        if isinstance(said, Exception) and code_of(said) == "NOPERM":
+            findings.append(Finding("error", str(refusal(address, said, command))))
     try:
         await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
         if await link.read(SECONDS) is None:
@@ -110,4 +122,8 @@ async def _of_rights(link: Link, address: Address, project: str) -> list[Finding
         if code_of(error) != "NOPERM":
             raise
         findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE"))))
-    return findings or [Finding("ok", "the user has all rights that are needed")]
+    if not findings:
+        findings.append(Finding("ok", "the user has all rights that are needed"))
+    if isinstance(names, Exception) and code_of(names) == "NOPERM":
+        findings.append(Finding("warning", f"`singletonjob status` will fail: {refusal(address, names, 'SMEMBERS')}"))
+    return findings

@@ -4,8 +4,10 @@ politely. What is in doubt is aborted; nothing waits for the peer.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from .._errors import StoreError
 from .redis_wire import pack
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from .redis_address import Address
 
 __all__ = ["Link"]
+
+FILES = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 
 
 class _Connection(Protocol):
@@ -32,20 +36,21 @@ class _Connection(Protocol):
 
 
 class Link:
-    """A connection that has logged in. Made by `open`."""
+    """A connection that has logged in, to the server at `address`. Made by `open`."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "address")
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _Connection, address: Address) -> None:
         self._connection = connection
+        self.address = address
 
     @classmethod
     async def open(cls, address: Address, seconds: float) -> Link:
         """Connect within `seconds`, and log in; the caller bounds the whole, and every later call.
 
-        Raises the client's errors and `OSError`.
+        Raises the client's errors and `OSError`; for a file of the TLS options that cannot be read, `StoreError`.
         """
-        link = cls(_connection(address, seconds))
+        link = cls(_connection(address, seconds), address)
         try:
             await link._connection.connect()
         except BaseException:
@@ -104,7 +109,7 @@ def _connection(address: Address, seconds: float) -> _Connection:
         try:
             await connection.on_connect()
         except BaseException:
-            Link(connection).abort()  # else the client waits for the peer to close
+            Link(connection, address).abort()  # else the client waits for the peer to close
             raise
 
     # All of them, since their defaults differ between versions: one makes a call of a minute out of retries.
@@ -128,6 +133,9 @@ def _connection(address: Address, seconds: float) -> _Connection:
     if address.tls is None:
         return cast("_Connection", Connection(**options))
     options |= address.tls
+    for name in FILES & address.tls.keys():
+        if not os.access(str(options[name]), os.R_OK):  # the client's own error would not say which file
+            raise StoreError(f"redis store: {address}: {name}: {options[name]} cannot be read")
     return cast("_Connection", SSLConnection(**options))
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from .protocol import JobView
 from .redis_errors import SERVER_WIDE, code_of, translated
 from .redis_inspect import facts_of, unfit_for
-from .redis_link import Link
 from .redis_wire import lock_key, names_key, state_key
 
 if TYPE_CHECKING:
-    from .redis_address import Address
+    from collections.abc import Iterable
 
-__all__ = ["look"]
+    from .redis_address import Place
+
+__all__ = ["SECONDS", "look", "questions", "sound", "views"]
 
 SECONDS = 3.0
 """What one look may take in all."""
@@ -23,27 +24,29 @@ CHUNK = 100
 """So many jobs are asked about in one go."""
 
 
-async def look(address: Address, project: str) -> tuple[JobView, ...]:
+async def look(address: Place, project: str) -> tuple[JobView, ...]:
     """How the project's jobs stand on the server at `address`, by name. Raises `StoreError`, also
     for a replica, which may tell what was, and for a node of a Cluster."""
     with translated(address, "SMEMBERS, GET, PTTL and HMGET"):
         async with asyncio.timeout(SECONDS):
-            link = await Link.open(address, SECONDS)
+            link = await address.connect(SECONDS)
             try:
                 info, found = await link.call([(b"INFO",), (b"SMEMBERS", names_key(project).encode())])
                 unfit = unfit_for(address, facts_of(info)) if isinstance(info, bytes) else None
                 if unfit is not None:
                     raise unfit
-                jobs = sorted(name.decode(errors="replace") for name in _sound(found) or ())
-                views: list[JobView] = []
+                jobs = sorted(name.decode(errors="replace") for name in sound(found) or ())
+                found_views: list[JobView] = []
                 for at in range(0, len(jobs), CHUNK):
-                    views += await _views(link, project, jobs[at : at + CHUNK])
+                    chunk = jobs[at : at + CHUNK]
+                    found_views += views(chunk, await link.call(questions(project, chunk)))
             finally:
                 link.abort()
-    return tuple(views)
+    return tuple(found_views)
 
 
-async def _views(link: Link, project: str, jobs: list[str]) -> list[JobView]:
+def questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
+    """Three commands for each job."""
     commands: list[tuple[bytes, ...]] = []
     for job in jobs:
         lock, state = lock_key(project, job).encode(), state_key(project, job).encode()
@@ -51,8 +54,13 @@ async def _views(link: Link, project: str, jobs: list[str]) -> list[JobView]:
         commands += [(b"GET", lock), (b"PTTL", lock), (b"HMGET", state, *fields)]
     # A hand-over in the midst of them is rare, and looks like the lease of another implementation. A transaction would
     # need rights that nothing else needs.
-    replies = [_sound(reply) for reply in await link.call(commands)]
-    return [_view(job, *replies[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
+    return commands
+
+
+def views(jobs: Iterable[str], replies: Iterable[Any]) -> list[JobView]:
+    """What the replies to `questions` say. Raises an error that is not about one job."""
+    answers = [sound(reply) for reply in replies]
+    return [_view(job, *answers[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
 
 
 def _view(job: str, value: Any, left: Any, state: Any) -> JobView:
@@ -74,7 +82,7 @@ def _view(job: str, value: Any, left: Any, state: Any) -> JobView:
     )
 
 
-def _sound(reply: Any) -> Any:
+def sound(reply: Any) -> Any:
     """The reply, None for the error of a bad key. Raises an error that is not about one job."""
     if not isinstance(reply, Exception):
         return reply

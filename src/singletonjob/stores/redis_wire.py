@@ -64,9 +64,9 @@ def pack(command: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def arguments(batch: Batch, requests: Sequence[Request]) -> list[bytes]:
-    """What follows the script in EVALSHA, for some requests of the batch."""
-    keys = [names_key(batch.project)]
+def arguments(batch: Batch, requests: Sequence[Request], *, names: bool = True) -> list[bytes]:
+    """What follows the script in EVALSHA, for some requests of the batch; `names`: with the set of job names."""
+    keys = [names_key(batch.project)] if names else []
     for request in requests:
         keys += (lock_key(batch.project, request.job), state_key(batch.project, request.job))
     void_at = "" if batch.void_at is None else str(batch.void_at)
