@@ -288,7 +288,8 @@ class Runner:
 
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now) -> Now:
         """Run the body for what is due, if the term allows it; the moment at which that was over."""
-        job, (scheduled, tick, slot, _), claimed = self.job, due, due.slot is not None
+        job, (scheduled, tick, slot, _) = self.job, due
+        claimed = slot is not None
         while lease.valid() and (claimed or not lease.stopping):
             wall, boot = started
             if not job.is_async and self._overdue(lease):
@@ -311,12 +312,9 @@ class Runner:
                 # Even without a grace it takes a moment to unwind.
                 lease.limit = boot + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
             lease.run_started = boot
-            if self._journal.says(DEBUG):
-                self._journal.run_started(job.name, lease.token, lateness)
-            if self._service.callbacks:
-                self._service.tell(
-                    RunStarted(job=job.name, token=lease.token, scheduled=scheduled, tick=tick, lateness=lateness)
-                )
+            telling = self._service.callbacks or self._journal.says(DEBUG)
+            if telling:
+                self._tell_start(lease, due, lateness)
             try:
                 self._in_flight, self._cut = (lease, due, ticker), None
                 call = self._on_loop if job.is_async else self._in_thread
@@ -328,7 +326,11 @@ class Runner:
                     lease.limit = inf
             if result is not None:
                 ended = self._clock.now()
-                self._finished(lease, slot, lateness, ended.boot - boot, ended, *result)
+                lease.done = slot
+                self._previous_end, lease.ended_at = ended
+                self.counts.ran(result[0], lateness, lease.ended_at - boot, ended)
+                if telling or self._dropping or result is not RAN_WELL:
+                    self._tell_end(lease, lease.ended_at - boot, *result)
                 _, late, missed = ticker.ended(due, ended)
                 if late or missed:
                     self._account(lease, late, missed, "overlap")
@@ -345,25 +347,20 @@ class Runner:
             self._dropped(lease, 1, "late")
         return self._clock.now()
 
-    def _finished(
-        self,
-        lease: Lease,
-        slot: int | None,
-        lateness: float,
-        seconds: float,
-        ended: Now,
-        outcome: Outcome,
-        error: BaseException | None,
-    ) -> None:
+    def _tell_start(self, lease: Lease, due: Due, lateness: float) -> None:
         name = self.job.name
-        lease.done = slot
-        self._previous_end, lease.ended_at = ended.wall, ended.boot
-        self.counts.ran(outcome, lateness, seconds, ended)
+        self._journal.run_started(name, lease.token, lateness)
+        if self._service.callbacks:
+            self._service.tell(
+                RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
+            )
+
+    def _tell_end(self, lease: Lease, seconds: float, outcome: Outcome, error: BaseException | None) -> None:
+        name = self.job.name
         if self._dropping:
             self._dropping = False
             self._journal.tick_ran(name)
-        if self._journal.says(DEBUG):
-            self._journal.run_ended(name, lease.token, outcome, seconds)
+        self._journal.run_ended(name, lease.token, outcome, seconds)
         if error is not None:
             self._journal.run_failed(name, lease.token, error)
         elif outcome == "timeout":

@@ -7,7 +7,6 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class TimerFd:
     def set(self, when: float) -> None:
         self._armed = True
         try:
-            self._settime(max(ceil(when * self._nanoseconds), 1))  # 0 would disarm it
+            self._settime(max(int(when * self._nanoseconds) + 1, 1))  # never early; and 0 would disarm it
         except OSError as error:
             if error.errno != errno.ECANCELED:
                 raise

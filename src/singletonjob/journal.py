@@ -171,10 +171,14 @@ class Journal:
     # -- DEBUG -----------------------------------------------------------------------------------------------------
 
     def run_started(self, job: str, token: int, lateness: float) -> None:
+        if not self.says(logging.DEBUG):
+            return
         text = f"run started {lateness * 1e3:.3f} ms after its time"
         self.say(logging.DEBUG, "run-started", text, job=job, token=token)
 
     def run_ended(self, job: str, token: int, outcome: str, seconds: float) -> None:
+        if not self.says(logging.DEBUG):
+            return
         text = f"run ended ({outcome}) after {seconds * 1e3:.3f} ms"
         self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "JobStats"]
 
+AT_ONCE = 16
+"""So many runs are sorted into the histograms together: at each tick, that would cost several times as much."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStats:
@@ -48,7 +51,7 @@ class Counts:
     """What became of a job's runs in this process, since its app started."""
 
     __slots__ = (
-        *("_clock", "_duration", "_lateness", "_ok", "_outcomes"),
+        *("_clock", "_duration", "_lateness", "_new", "_ok", "_outcomes"),
         *("dropped_late", "dropped_overlap", "misfired", "terms"),
     )
 
@@ -58,23 +61,32 @@ class Counts:
         self._lateness = Histogram()
         self._duration = Histogram()
         self._ok: Now | None = None
+        self._new: list[tuple[Outcome, float, float]] = []  # not sorted into the histograms yet
         self.dropped_overlap = self.dropped_late = self.misfired = self.terms = 0
 
     @property
     def runs(self) -> int:
         """Runs that have ended, in whichever way."""
-        return sum(self._outcomes.values())
+        return sum(self._outcomes.values()) + len(self._new)
 
     def ran(self, outcome: Outcome, lateness: float, seconds: float, ended: Now) -> None:
         """A run that started so late and took so long has ended."""
-        self._outcomes[outcome] += 1
-        self._lateness.add(lateness)
-        self._duration.add(seconds)
+        self._new.append((outcome, lateness, seconds))
         if outcome == "ok":
             self._ok = ended
+        if len(self._new) == AT_ONCE:
+            self._sort()
+
+    def _sort(self) -> None:
+        for outcome, lateness, seconds in self._new:
+            self._outcomes[outcome] += 1
+            self._lateness.add(lateness)
+            self._duration.add(seconds)
+        self._new.clear()
 
     def frozen(self) -> JobStats:
         """As users get them."""
+        self._sort()
         return JobStats(
             runs=self.runs,
             ok=self._outcomes["ok"],
