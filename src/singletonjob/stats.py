@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ class Counts:
     """What became of a job's runs in this process, since its app started."""
 
     __slots__ = (
-        *("_clock", "_duration", "_lateness", "_new", "_ok", "_outcomes"),
+        *("_clock", "_duration", "_lateness", "_new", "_ok", "_outcomes", "_sorting"),
         *("dropped_late", "dropped_overlap", "misfired", "terms"),
     )
 
@@ -62,6 +63,7 @@ class Counts:
         self._duration = Histogram()
         self._ok: Now | None = None
         self._new: list[tuple[Outcome, float, float]] = []  # not sorted into the histograms yet
+        self._sorting = threading.Lock()
         self.dropped_overlap = self.dropped_late = self.misfired = self.terms = 0
 
     @property
@@ -74,31 +76,34 @@ class Counts:
         self._new.append((outcome, lateness, seconds))
         if outcome == "ok":
             self._ok = ended
-        if len(self._new) == AT_ONCE:
-            self._sort()
+        if len(self._new) >= AT_ONCE:
+            with self._sorting:
+                self._sort()
 
     def _sort(self) -> None:
-        for outcome, lateness, seconds in self._new:
+        """To be called with the lock: stats are asked for from any thread, while the job loop goes on to append."""
+        while self._new:
+            outcome, lateness, seconds = self._new.pop()
             self._outcomes[outcome] += 1
             self._lateness.add(lateness)
             self._duration.add(seconds)
-        self._new.clear()
 
     def frozen(self) -> JobStats:
-        """As users get them."""
-        self._sort()
-        return JobStats(
-            runs=self.runs,
-            ok=self._outcomes["ok"],
-            failed=self._outcomes["failed"],
-            cancelled=self._outcomes["cancelled"],
-            timeout=self._outcomes["timeout"],
-            dropped_overlap=self.dropped_overlap,
-            dropped_late=self.dropped_late,
-            misfired=self.misfired,
-            terms=self.terms,
-            lateness=self._lateness.copy(),
-            duration=self._duration.copy(),
-            last_ok=None if self._ok is None else instant(self._ok.wall),
-            stale=None if self._ok is None else self._clock.boot() - self._ok.boot,
-        )
+        """As users get them. Safe from any thread."""
+        with self._sorting:
+            self._sort()
+            return JobStats(
+                runs=sum(self._outcomes.values()),
+                ok=self._outcomes["ok"],
+                failed=self._outcomes["failed"],
+                cancelled=self._outcomes["cancelled"],
+                timeout=self._outcomes["timeout"],
+                dropped_overlap=self.dropped_overlap,
+                dropped_late=self.dropped_late,
+                misfired=self.misfired,
+                terms=self.terms,
+                lateness=self._lateness.copy(),
+                duration=self._duration.copy(),
+                last_ok=None if self._ok is None else instant(self._ok.wall),
+                stale=None if self._ok is None else self._clock.boot() - self._ok.boot,
+            )
