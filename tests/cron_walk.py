@@ -148,6 +148,11 @@ class Expression:
             known = self._known[day] = day.month in self.month.values and either
         return known
 
+    @property
+    def comes(self) -> bool:
+        """Whether any date matches: of the calendar's 28 years, after which the weekdays come again."""
+        return any(self.on(date(2000, 1, 1) + timedelta(days)) for days in range(28 * 365 + 7))
+
     def walk(self, window: Window) -> tuple[int, int, list[int]]:
         """First and last moment that was looked at, and the slots there. Seconds since the epoch."""
         stretches = window.seconds if self.has_seconds else window.minutes
@@ -171,8 +176,17 @@ class Expression:
 
 
 def drawn(seed: int | str) -> Expression:
-    """An expression drawn by a seed: stars, values, lists, ranges, steps, names, special days; a quarter in seconds."""
+    """An expression drawn by a seed: stars, values, lists, ranges, steps, names, special days; a quarter in seconds.
+
+    It has slots. One in two thousand would have none, such as each 31st of November, and is drawn again.
+    """
     source = random.Random(f"cron {seed}")
+    while not (expression := _expression(source)).comes:
+        pass
+    return expression
+
+
+def _expression(source: random.Random) -> Expression:
     # Most transitions fall into the first hours of a day, so most hours do.
     hour = _field(source, 0, 23) if source.random() < 0.4 else _some(source, 0, 23, most=3)
     day, weekday = Field("*", frozenset(range(1, 32))), Field("*", frozenset(range(7)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from replicas import Replica
     from singletonjob.testing.sim_case import Found
 
-__all__ = ["Result", "play"]
+__all__ = ["LEAST", "Result", "play"]
 
 APP = """
 import chaos.worker
@@ -42,6 +42,9 @@ BUSY = 15.0
 
 PAUSE = 0.6
 """From one fault to the next, on average, in lock_expiries."""
+
+LEAST = 3
+"""So many faults a round has at least: it goes on until then. A short one might draw fewer in its time."""
 
 OF_STORE, AIM = 0.2, 0.6
 """How often a fault hits the store, or all; how often one of a worker hits a worker that leads."""
@@ -192,7 +195,7 @@ class _Conductor:
     # -- which fault, and when ----------------------------------------------------------------------------------------
 
     async def _faults(self, until: float) -> None:
-        while boot() < until:
+        while boot() < until or len(self._deeds) < LEAST:
             await asyncio.sleep(self._random.expovariate(1 / (PAUSE * self._plan.lock_expiry)))
             self._strike()
             self._watch()

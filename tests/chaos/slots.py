@@ -20,7 +20,7 @@ from singletonjob.cli.demo_report import overlaps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from replicas import Fleet, HandOver, Replica
+    from replicas import Fleet, HandOver
 
 __all__ = ["OFF", "OPTIONS", "Account", "Report", "play"]
 
@@ -115,7 +115,9 @@ def play(
     random.shuffle(kinds)
     for kind in kinds:
         time.sleep(random.uniform(0, pause))
-        done = hand_over(fleet, kind, job=random.choice(JOBS))
+        job = random.choice(JOBS)
+        wait_for(lambda job=job: _led(fleet, job), what=f"a leader of {job}")  # type: ignore[misc]
+        done = hand_over(fleet, kind, job=job)
         start()
         fleet.replicas[done.old].end()
         account.hand_overs[kind.name] += 1
@@ -131,20 +133,30 @@ def play(
     return account
 
 
+def _led(fleet: Fleet, job: str) -> bool:
+    """Whether a process that lives holds the lease: a killed one's ends at another moment for each of its jobs."""
+    holder = fleet.lease(job).holder
+    return holder is not None and fleet.replicas[holder].process.poll() is None
+
+
 def _settle(fleet: Fleet) -> None:
     """Let each job run on under its newest leader, then end all processes in good order.
 
     So the account takes in what the last hand-over left out. Where clocks are 4 s apart, that takes as long.
     """
-    leaders: dict[str, Replica] = {job: fleet.leader(job) for job in JOBS}
-    before = {job: len(leader.stamps("start", job)) for job, leader in leaders.items()}
-    for job, leader in leaders.items():
-        wait_for(
-            lambda job=job, leader=leader: len(leader.stamps("start", job)) > before[job],  # type: ignore[misc]
-            what=f"a run of {job}",
-        )
-    for replica in fleet.replicas.values():
+    replicas = fleet.replicas
+    before: dict[tuple[str, str], int] = {
+        (job, name): len(one.stamps("start", job)) for job in JOBS for name, one in replicas.items()
+    }
+
+    def runs_on(job: str) -> bool:
+        holder = fleet.lease(job).holder
+        return holder is not None and len(replicas[holder].stamps("start", job)) > before[job, holder]
+
+    for job in JOBS:
+        wait_for(lambda job=job: runs_on(job), what=f"a run of {job}")  # type: ignore[misc]
+    for replica in replicas.values():
         if replica.process.poll() is None:
             replica.signal(signal.SIGTERM)
-    for replica in fleet.replicas.values():
+    for replica in replicas.values():
         replica.end()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from chaos.conductor import play
+from chaos.conductor import LEAST, play
 from chaos.plan import StoreKind, draw_plan
 
 if TYPE_CHECKING:
@@ -25,5 +25,5 @@ async def test_real_processes_keep_the_promises_whatever_is_done_to_them(store: 
     plan = draw_plan(f"day {int(time.time() / 86400)}", store)
     result = await play(plan, tmp_path, SECONDS)
     assert result.found is None, result.complaint
-    assert len(result.history.faults) >= 3, f"hardly anything was done in seed {plan.seed!r}"
-    assert len(result.history.runs) >= 2 * SECONDS, f"hardly anything ran in seed {plan.seed!r}"
+    assert len(result.history.faults) >= LEAST
+    assert len(result.history.runs) >= 2 * len(plan.jobs), "each job ran before the first fault, and after the last one"

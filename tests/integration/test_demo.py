@@ -86,8 +86,8 @@ def test_on_sqlite_no_two_runs_overlap_and_both_kinds_of_handover_are_measured(t
     assert list(result) == ["workers", "runs", "overlaps", "graceful_handover_ms", "crash_handover_ms", "dropped"]
     assert result["workers"] == 3
     assert result["overlaps"] == 0
-    assert result["runs"] > 40
-    assert result["dropped"] > 0
+    assert result["runs"] > len(result["graceful_handover_ms"]) + len(result["crash_handover_ms"])
+    assert result["dropped"] > 0  # every twentieth tick takes as long as two more, whatever the machine
     # The promises are 250 and 400 ms; this only catches a hand-over that waited for something it should not.
     assert result["graceful_handover_ms"]
     assert max(result["graceful_handover_ms"]) < 4 * 250

@@ -26,6 +26,7 @@ def test_mutants_are_told_apart_by_their_names() -> None:
     assert len(names) >= 19
 
 
+@pytest.mark.timeout(400)  # some fifty runs of tests, which take half a minute where nothing else runs
 def test_todays_third_is_caught() -> None:
     today = MUTANTS[int(time.time() / 86400) % 3 :: 3]
     outcomes = list(try_all(today))

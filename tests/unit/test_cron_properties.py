@@ -33,7 +33,8 @@ def test_the_next_slots_are_those_that_a_walk_over_real_time_finds(zone: str) ->
     places = random.Random(f"{zone} {TODAY}").sample(changes, min(PLACES, len(changes)))
     told = [around(zone, transition, SEEDS) for transition in places]
     assert [difference for one in told for difference in one.differences] == []
-    assert all(one.counts["busy"] > EXPRESSIONS / 2 for one in told)
+    # Around whichever transition, of those that never change nine have slots at least.
+    assert all(one.counts["busy"] >= EXPRESSIONS / 4 for one in told)
 
 
 @pytest.mark.parametrize(
