@@ -1,4 +1,4 @@
-"""A real Cluster on free loopback ports, for tests: some masters of one kind, each with a part of the slots."""
+"""A real Cluster on free loopback ports, for tests: masters of one kind, each with a part of the slots; replicas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from redis.crc import key_slot
 from servers import OLDEST, Server, free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -23,32 +24,53 @@ SLOTS = 16384
 
 
 class Cluster:
-    """A context manager that starts the masters, joins them and ends them. A dead one takes no other with it."""
+    """A context manager that starts the masters, joins them and ends them. A dead one takes no other with it.
 
-    def __init__(self, directory: Path, kind: str = OLDEST, masters: int = 3) -> None:
+    `nodes` are those that were masters in the beginning; each of the first ones has one of the `replicas`. With `tls`,
+    options of that kind, all speak TLS to each other, and without it to tests: each has a port for either.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kind: str = OLDEST,
+        masters: int = 3,
+        replicas: int = 0,
+        *,
+        tls: Mapping[str, str] | None = None,
+    ) -> None:
         self.nodes: list[Server] = []
-        for number in range(masters):
+        self.replicas: list[Server] = []
+        for number in range(masters + replicas):
             place = directory / str(number)
             place.mkdir()
             options = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "cluster-require-full-coverage": "no"}
-            self.nodes.append(Server(kind, place, options, free_port(55_000)))
+            if tls is not None:
+                options |= {"tls-port": str(free_port(55_000)), "tls-cluster": "yes", "tls-replication": "yes", **tls}
+            node = Server(kind, place, options, free_port(55_000))
+            (self.nodes if number < masters else self.replicas).append(node)
 
     @property
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
+    @property
+    def tls_url(self) -> str:
+        return "rediss+cluster://" + ",".join(f"127.0.0.1:{_known_as(node)}" for node in self.nodes)
+
     def __enter__(self) -> Self:
         try:
-            for number, node in enumerate(self.nodes):
+            for number, node in enumerate(self._all):
                 node.start()
-                part = range(number * SLOTS // len(self.nodes), (number + 1) * SLOTS // len(self.nodes))
-                self.run(node, "CLUSTER", "ADDSLOTS", *part)
+                if node in self.nodes:
+                    part = range(number * SLOTS // len(self.nodes), (number + 1) * SLOTS // len(self.nodes))
+                    self.run(node, "CLUSTER", "ADDSLOTS", *part)
                 if number:
-                    self.run(node, "CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-            deadline = time.monotonic() + 30
-            while not all(self._is_complete(node) for node in self.nodes):
-                assert time.monotonic() < deadline, "the Cluster does not form"
-                time.sleep(0.02)
+                    self.run(node, "CLUSTER", "MEET", "127.0.0.1", _known_as(self.nodes[0]))
+            self._wait(self._is_complete, *self._all)
+            for master, replica in zip(self.nodes, self.replicas, strict=False):
+                self.run(replica, "CLUSTER", "REPLICATE", self.name_of(master))  # it is a replica from now on
+            self.wait_for_replicas()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -57,7 +79,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for node in self.nodes:
+        for node in self._all:
             node.kill()
 
     def run(self, node: Server, *command: str | int | bytes) -> Any:
@@ -71,8 +93,19 @@ class Cluster:
         return dict(line.split(":") for line in told.split())
 
     def flush(self) -> None:
-        for node in self.nodes:
-            self.run(node, "FLUSHALL")
+        for node in self._all:
+            if self.is_master(node):
+                self.run(node, "FLUSHALL")
+
+    def is_master(self, node: Server) -> bool:
+        return bool(self.run(node, "INFO", "replication")["role"] == "master")
+
+    def wait_for_replicas(self) -> None:
+        """Return when each replica has its master's data, and all nodes take all others for well."""
+        # One that was a master and comes back takes itself for one until the others have told it.
+        self._wait(lambda _: sum(self.is_master(node) for node in self._all) == len(self.nodes), self.nodes[0])
+        self._wait(self._follows, *self._all)
+        self._wait(self._is_complete, *self._all)
 
     def name_of(self, node: Server) -> str:
         return str(self.run(node, "CLUSTER", "MYID"))
@@ -111,19 +144,38 @@ class Cluster:
         for node in (to, *(node for node in self.nodes if node is not to)):
             self.run(node, "CLUSTER", "SETSLOT", slot, "NODE", name)
 
+    @property
+    def _all(self) -> list[Server]:
+        return [*self.nodes, *self.replicas]
+
+    def _wait(self, condition: Callable[[Server], bool], *nodes: Server) -> None:
+        deadline = time.monotonic() + 30
+        while not all(condition(node) for node in nodes):
+            assert time.monotonic() < deadline, "the Cluster does not form"
+            time.sleep(0.02)
+
     def _is_complete(self, node: Server) -> bool:
         facts = self.facts(node)
-        complete = facts["cluster_state"] == "ok" and facts["cluster_slots_assigned"] == str(SLOTS)
-        return complete and facts["cluster_known_nodes"] == str(len(self.nodes))
+        complete = facts["cluster_state"] == "ok" and facts["cluster_slots_ok"] == str(SLOTS)
+        return complete and facts["cluster_known_nodes"] == str(len(self._all))
+
+    def _follows(self, node: Server) -> bool:
+        facts = self.run(node, "INFO", "replication")
+        return bool(facts["role"] == "master" or facts["master_link_status"] == "up")
 
     def _slots(self) -> list[tuple[int, int, int]]:
-        live = next(node for node in self.nodes if node.process is not None)
+        live = next(node for node in self._all if node.process is not None)
         return _ranges(self.run(live, "CLUSTER", "SLOTS"))
 
     def _owner(self, key: str, slots: list[tuple[int, int, int]]) -> Server:
         slot = key_slot(key.encode())
         port = next(port for first, last, port in slots if first <= slot <= last)
-        return next(node for node in self.nodes if node.port == port)
+        return next(node for node in self._all if node.port == port)
+
+
+def _known_as(node: Server) -> int:
+    """The port by which the others know it."""
+    return int(node.options.get("tls-port", node.port))
 
 
 def _ranges(slots: Any) -> list[tuple[int, int, int]]:

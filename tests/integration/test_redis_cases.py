@@ -1,12 +1,14 @@
 """Cases from the field about connections, replies and endpoints: whole apps on a real server, or a proxy before it.
 
-`lock_expiry` is 1 s, a tenth of the default, and the other durations likewise.
+`lock_expiry` is 1 s, a tenth of the default, and the other durations likewise. Over 300 lines: a section per kind of
+case, and all lean on the same few apps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 from contextlib import ExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,10 @@ from integration.test_redis_store import FAST
 from proxy import Proxy
 from redis_replicas import lock, state
 from replicas import boot
-from servers import OLDEST, Server, free_port
+from servers import KINDS, OLDEST, Server, free_port
 from singletonjob import SingletonJobs, StoreUnavailable
-from singletonjob.stores.protocol import Acquire, Batch
+from singletonjob.stores import from_url
+from singletonjob.stores.protocol import Acquire, Batch, Inspectable
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
 from virtual_loop import Capture, Gate
@@ -181,6 +184,8 @@ async def ask(store: RedisStore, number: int) -> Reply:
 
 # -- what a server may answer ---------------------------------------------------------------------------------------
 
+KEY = re.compile(r"\{?pricing:")
+
 REFUSALS = (
     "LOADING Redis is loading the dataset in memory",
     "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
@@ -326,6 +331,32 @@ async def test_c90_a_plain_url_to_a_cluster_says_so_and_nothing_runs(tmp_path: P
     assert "is a node of a Cluster" in record.getMessage()
     assert runs == []
     assert calls <= 2 + 1.5 / HEARTBEAT  # no storm
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_c89_scripts_touch_no_key_but_those_that_they_are_given(kind: str, tmp_path: Path) -> None:
+    with Server(kind, tmp_path) as own, own.client(decode_responses=True) as look, look.monitor() as watch:
+        async with many(own.url, 3):
+            await asyncio.sleep(2 * HEARTBEAT)
+        store = from_url(own.url)
+        assert isinstance(store, Inspectable)
+        await store.peek("pricing")
+        await store.inspect("pricing")
+        await store.close()
+        with own.client() as last:
+            last.echo("the end")
+        given: set[str] = set()
+        seen: set[str] = set()
+        while (command := watch.next_command())["command"] != "ECHO the end":
+            words = str(command["command"]).split(" ")
+            if words[0].upper() in {"EVAL", "EVALSHA"}:
+                # A script's text has spaces, too; it is followed by the number of keys, and then by the keys.
+                places = [at for at, (word, key) in enumerate(pairwise(words)) if word.isdigit() and KEY.match(key)]
+                given = {key for at in places[:1] for key in words[at + 1 : at + 1 + int(words[at])]}
+            elif command["client_type"] == "lua" and words[0].upper() not in {"TIME", "PUBLISH"}:
+                seen.add(words[0].upper())
+                assert words[1] in given, words
+    assert seen >= {"GET", "SET", "HMGET", "HSET", "PEXPIRE", "DEL", "SADD"}
 
 
 # -- loops ----------------------------------------------------------------------------------------------------------

@@ -2,23 +2,41 @@
 
 `proxy` is a TLS end in front of a server that has none, so these tests run everywhere; `server` is the system's own
 redis-server, where there is one that was built with TLS.
+
+Over 300 lines: all of them lean on the same authorities and ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
 from certificates import Authority
-from integration.test_redis_store import acquire, ask, fails, opened, read, release, renew, token_of
+from clusters import Cluster
+from integration.test_redis_store import (
+    FAST,
+    PASSWORD,
+    RIGHTS,
+    acquire,
+    ask,
+    fails,
+    opened,
+    read,
+    release,
+    renew,
+    token_of,
+)
 from proxy import Proxy
 from sentinels import SERVICE, SentinelService
 from servers import KINDS, OLDEST, Server, free_port
+from singletonjob import Run, SingletonJobs
 from singletonjob._errors import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Batch, Inspectable, Released, Renewed
@@ -183,6 +201,25 @@ async def test_a_server_that_wants_a_certificate_gets_the_clients(
     assert isinstance(error, StoreUnavailable)
 
 
+async def test_c91_a_password_of_any_signs_is_decoded_once_over_tls_too_and_logged_nowhere(
+    plain: Server, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with plain.client() as client:
+        client.execute_command("ACL", "SETUSER", "me@x", "reset", "on", f">{PASSWORD}", "resetchannels", *RIGHTS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("password"))
+    async with Proxy(plain.port, tls=context) as proxy:
+        login = f"{quote('me@x')}:{quote(PASSWORD, safe='')}"
+        good = url(proxy.port, ssl_ca_certs=authority.ca).replace("://", f"://{login}@")
+        async with opened(good) as store:
+            await token_of(store)
+        error = await unread(good.replace(quote("#", safe=""), quote("?", safe="")))
+    assert "does not take the password of user 'me@x'" in str(error)
+    said = [str(error), *(record.getMessage() for record in caplog.records)]
+    assert [text for form in (PASSWORD, quote(PASSWORD, safe=""), "p#w", "w/d") for text in said if form in text] == []
+
+
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
 async def test_a_file_that_is_not_there_is_named(
     option: str, plain: Server, authority: Authority, tmp_path: Path
@@ -267,3 +304,42 @@ async def test_sentinels_and_their_servers_are_all_spoken_to_with_tls(
         with pytest.raises(StoreUnavailable, match="certificate verify failed"):
             await store.exchange(batch)
         await store.close()
+
+
+async def test_all_nodes_of_a_cluster_are_spoken_to_with_tls(
+    system: Ends, authority: Authority, tmp_path: Path
+) -> None:
+    tls = tls_options(authority, "cluster", "no", "IP:127.0.0.1")
+    del tls["tls-port"]
+    with Cluster(tmp_path, SYSTEM, tls=tls) as cluster:
+        good = f"{cluster.tls_url}?ssl_ca_certs={authority.ca}"
+        jobs = [cluster.job_on(node, "pricing") for node in cluster.nodes]
+        ran: set[str] = set()
+        app = SingletonJobs("pricing", store=good, **FAST)  # type: ignore[arg-type]
+
+        async def body(run: Run) -> None:
+            ran.add(run.job)
+
+        for job in jobs:
+            app.fixed_rate("20ms", name=job)(body)
+        async with app:
+            deadline = time.monotonic() + 10
+            while ran != set(jobs):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            assert all(tls_clients(cluster, node) for node in cluster.nodes)
+        store = from_url(good)
+        assert isinstance(store, Inspectable)
+        assert [view.holder for view in await store.peek("pricing")] == [None] * 3
+        assert {finding.level for finding in await store.inspect("pricing")} == {"ok"}
+        await store.close()
+        store = from_url(cluster.tls_url)
+        with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+            await store.exchange(Batch(project="p", node="me", bound=5.0))
+        await store.close()
+
+
+def tls_clients(cluster: Cluster, node: Server) -> int:
+    """How many connections there are to the node's port for TLS."""
+    clients: str = cluster.run(node, "CLIENT", "LIST", "TYPE", "normal")
+    return clients.count(f" laddr=127.0.0.1:{node.options['tls-port']} ")
