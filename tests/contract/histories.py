@@ -11,7 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.stores.protocol import Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew
+from singletonjob.stores.orders import FollowTrigger, Pause, Resume, StepDown, Trigger
+from singletonjob.stores.protocol import Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew, TakeTrigger
 from singletonjob.stores.rules import AHEAD
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ SECOND = 1_000_000
 
 NODES = ("n-1", "n-10", "n")
 JOBS = ("x", "y", "X")
+TRIGGERS = ("1a", "1", "b")
 
 GOOD_FOR = 60 * SECOND
 """A batch that is not meant to be void is good for so long: longer than any real time that a history takes."""
@@ -89,7 +91,11 @@ class History:
 
     def _request(self, node: str, job: str) -> Request:
         draw = self._random
+        if draw.random() < 0.25:
+            return self._order(job)
         kind = draw.choice("AARRRDCCCC") if self.record(job).holder == node else draw.choice("AAAARDC")
+        if self.record(job).trigger and draw.random() < 0.3:
+            kind = "K"
         if kind == "A":
             if draw.random() < 0.75:
                 self._numbers[node] += draw.choice((1, 1, 1, 7))
@@ -103,7 +109,34 @@ class History:
             )
         if kind == "D":
             return Release(job=job, number=self._number(node), progress=self._report(job), off=draw.random() < 0.3)
+        if kind == "K":
+            return TakeTrigger(job=job, token=self._token(job), id=self._trigger(job), busy=draw.random() < 0.3)
         return ClaimSlot(job=job, token=self._token(job), slot=self._instant(job), mark=draw.choice(("m", "k;:", "")))
+
+    def _order(self, job: str) -> Request:
+        draw, record = self._random, self.record(job)
+        kinds = "PSTTF"
+        if record.paused:
+            kinds += "UUUU"
+        if record.trigger or record.triggered:
+            kinds += "FFF"
+        match draw.choice(kinds):
+            case "P":
+                return Pause(job, "ann@host", draw.choice(("", "k;:")), seconds=draw.choice((None, 3.0, 60.0)))
+            case "U":
+                return Resume(job)
+            case "S":
+                return StepDown(job)
+            case "T":
+                return Trigger(job, draw.choice(TRIGGERS), seconds=draw.choice((3.0, 600.0, 600.0)))
+            case _:
+                return FollowTrigger(job, self._trigger(job), withdraw=draw.random() < 0.3)
+
+    def _trigger(self, job: str) -> str:
+        """The id of the trigger that waits, or of the last one that was seen to, mostly."""
+        draw, record = self._random, self.record(job)
+        known = [name for name in (record.trigger.partition(";")[2], record.triggered.partition(";")[0]) if name]
+        return draw.choice(known) if known and draw.random() < 0.8 else draw.choice(TRIGGERS)
 
     def _number(self, node: str) -> int:
         """Mostly the newest; else an older one, as in a late or repeated request."""

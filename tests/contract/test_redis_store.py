@@ -166,7 +166,8 @@ async def test_both_keys_of_a_job_take_less_than_400_bytes(server: Server, clien
     await replica.reply(claim, Renew(job=job, token=token, lock_expiry=10, progress=progress), project="pricing")
     keys = (f"pricing:{job}:lock", f"{{pricing:{job}:lock}}:state")
     sizes: list[Any] = [client.memory_usage(key) for key in keys]
-    assert sum(sizes) < 400
+    # Redis 7 tells it in whole blocks of its allocator, the others in bytes that are used.
+    assert sum(sizes) < (440 if server.kind == "redis-system" else 400)
     await replica.store.close()
 
 
@@ -346,7 +347,7 @@ def test_the_part_of_a_long_batch_that_came_too_late_has_failed_and_the_rest_cou
     store = RedisStore(Address())
     requests = tuple(Release(job=f"j{number}", number=1, progress=NOTHING) for number in range(CHUNK + 2))
     batch = Batch(project="p", node="a", bound=1.0, void_at=150, requests=requests)
-    reply = store._reply(batch, [[b"100", b"", b"", *[b"D1"] * CHUNK], [b"200"]])
+    reply = store._reply(batch, [[b"100", b"", b"", b"\n".join([b"D1"] * CHUNK)], [b"200"]])
     assert (reply.clock, reply.void, len(reply.verdicts)) == (200, False, CHUNK + 2)
     assert reply.verdicts[CHUNK - 1] == Released(mine=True)
     assert isinstance(reply.verdicts[CHUNK], Failed)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singletonjob.stores.orders import Pause
 from singletonjob.stores.protocol import (
     Acquire,
     Claimed,
@@ -269,12 +270,11 @@ def test_what_one_leader_settled_the_next_does_not_owe(desk: Desk) -> None:
     assert desk.granted("b").state.off == WALL + 5 * SECOND
 
 
-def test_nothing_is_settled_by_a_wrong_clock_or_while_switched_off(desk: Desk) -> None:
+def test_nothing_is_settled_by_a_wrong_clock_or_in_a_pause(desk: Desk) -> None:
     token = desk.granted("a").token
     desk.renew("a", token, Progress(settled=WALL + AHEAD + 1))
     assert desk.record.off == WALL
-    desk.release("a", off=True)
-    desk.record.holder, desk.record.expires = "a", desk.clock + SECOND
+    desk.ask("an operator", Pause(job="j", by="ann"))
     desk.renew("a", token, Progress(settled=WALL + 1))
     assert desk.record.off == -WALL
 

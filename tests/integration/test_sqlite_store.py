@@ -145,6 +145,28 @@ async def test_a_holder_that_died_before_anybody_watched_is_found_by_the_first_a
     assert isinstance(await ask(store, acquire()), Granted)
 
 
+async def test_an_operator_that_dies_after_its_order_does_not_take_the_holders_lease_with_it(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    holder = child(HOLD)
+    line(holder)
+    operator = child(
+        "from singletonjob.stores.orders import StepDown\n"
+        "async def order():\n"
+        "    store = SqliteStore(path)\n"
+        "    await store.exchange(batch('operator'))\n"
+        "    print(*(await store.exchange(batch('operator', StepDown('j')))).verdicts, flush=True)\n"
+        "asyncio.run(order()); time.sleep(60)"
+    )
+    assert "outcome='asked'" in line(operator)
+    operator.kill()
+    operator.wait()
+    assert isinstance(await ask(store, acquire()), Refused)
+    holder.kill()  # whose death is noticed as ever
+    holder.wait()
+    assert isinstance(await ask(store, acquire(number=2)), Granted)
+
+
 async def test_a_stopped_holder_is_not_dead(store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]) -> None:
     holder = child(HOLD)
     line(holder)

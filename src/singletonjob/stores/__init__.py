@@ -32,7 +32,14 @@ def from_url(url: str) -> LeaseStore:
 
         return shared()
     if scheme == "sqlite":
-        from .sqlite import SqliteStore, path_from_url
+        try:
+            from .sqlite import SqliteStore, path_from_url
+        except ModuleNotFoundError as error:
+            if error.name != "fcntl":
+                raise
+            raise ConfigError(
+                "store: SQLite needs flock, which this system has not; write redis://host:6379/0"
+            ) from error
 
         return SqliteStore(path_from_url(url))
     if scheme in {"redis", "rediss", "unix", "valkey", "valkeys"}:

@@ -5,12 +5,16 @@
 --       lock and state
 -- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
---       names ('' for nothing), and one verdict for each request. redis_wire.py writes and reads both.
+--       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
+--       ten times as long for as many texts. redis_wire.py writes and reads both.
 --
 -- All instants are microseconds since the epoch, exact as doubles up to 2^53. Lua's own conversion of numbers to
 -- text drops digits, so numbers from outside stay text, and others go through text().
 
 local AHEAD = 600000000
+local RESIGNS = 10000000
+
+local ESCAPED = {['%'] = '%25', ['\n'] = '%0A'}
 
 local function text(number)
   return string.format('%.0f', number)
@@ -25,7 +29,7 @@ if void_at and wall > void_at then
 end
 
 local command = ''
-local granted, released = {}, {}
+local named, news = {}, {} -- jobs that belong into the set of names, and those that somebody should look at
 
 -- Not every server's error says which command it was that failed.
 local function call(name, ...)
@@ -34,12 +38,15 @@ local function call(name, ...)
 end
 
 local function load(key)
-  local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off')
+  local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
     token = tonumber(field[3]) or 0,
     off = tonumber(field[6]),
+    paused = field[7] or '',
+    resign = field[8] or '',
+    trigger = field[9] or '',
     mark = '',
     done = '',
     ended = '',
@@ -60,6 +67,29 @@ end
 -- The slot that bars earlier ones: not one that a wrong clock put far ahead.
 local function barring(state)
   return state.slot and state.slot <= wall + AHEAD and state.slot
+end
+
+-- What an operator asked for, while it is in force. orders.py tells the texts.
+local function pause_ends(state)
+  local ends = string.match(state.paused, '^(%d*);%d+;')
+  if ends and (ends == '' or tonumber(ends) > wall) then
+    return ends
+  end
+end
+
+local function resignation_ends(state)
+  local ends, named_node = string.match(state.resign, '^(%d+);(.*)$')
+  if named_node == node and tonumber(ends) > wall then
+    return ends
+  end
+end
+
+local function trigger_waiting(state)
+  local ends, id = string.match(state.trigger, '^(%d+);(.*)$')
+  if ends and tonumber(ends) > wall then
+    return id
+  end
+  return ''
 end
 
 local function refused(lock, holder, state)
@@ -110,33 +140,64 @@ function handle.A(job, lock, key, number, milliseconds, above)
   if holder and (holder ~= node or (state.holder == node and tonumber(number) <= state.seq)) then
     return refused(lock, holder, state)
   end
+  local mine = holder and '1' or '0'
+  local paused, resigned = pause_ends(state), resignation_ends(state)
+  if paused then
+    return 'B;paused;' .. mine .. ';' .. paused
+  end
+  if resigned then
+    return 'B;resigned;' .. mine .. ';' .. resigned
+  end
   local token = text(math.max(state.token + 1, tonumber(above) + 1, wall))
   local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall)}
   local off = state.off
   if (not off and not state.slot) or (off and off < 0) then
     off = wall -- never seen before, or switched off until now: earlier slots are not owed
-    fields[9], fields[10] = 'off', text(off)
+    fields[#fields + 1] = 'off'
+    fields[#fields + 1] = text(off)
+  end
+  if state.resign ~= '' then
+    fields[#fields + 1] = 'resign'
+    fields[#fields + 1] = ''
   end
   -- The lock last: should the server refuse either of them, nobody has a lease that he was not told of.
   call('HSET', key, unpack(fields))
   call('SET', lock, node, 'PX', milliseconds)
-  granted[#granted + 1] = job
+  named[#named + 1] = job
   local ended = state.done .. ':' .. state.ended
   return 'G;' .. token .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';' .. (state.slot_text or '')
 end
 
+-- Nearly every renewal of a job at rest: nothing to report and nothing ordered, so the state is not taken apart.
+local function at_rest(key, token)
+  local field = call('HMGET', key, 'token', 'off', 'paused', 'resign', 'trigger')
+  local orders = (field[3] or '') .. (field[4] or '') .. (field[5] or '')
+  return field[1] == token and orders == '' and string.sub(field[2] or '', 1, 1) ~= '-'
+end
+
 function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
-  local holder, state = call('GET', lock), load(key)
-  if holder ~= node or state.token ~= tonumber(token) then
+  local holder = call('GET', lock)
+  local rests = holder == node and tick .. done .. ago .. settled == '' and at_rest(key, token)
+  local state = not rests and load(key)
+  if state and (holder ~= node or state.token ~= tonumber(token)) then
     return refused(lock, holder, state)
   end
   -- First what frees or keeps memory as it is: a server that is full refuses a write only if it is a script's first.
   call('PEXPIRE', lock, milliseconds)
+  if rests then
+    return 'N'
+  end
   local fields = progress(state, tick, done, ago, settled)
+  local paused, trigger = pause_ends(state), trigger_waiting(state)
+  if state.off and state.off < 0 and not paused then
+    fields[#fields + 1] = 'off' -- a pause that this term outlived is over: what comes now is owed
+    fields[#fields + 1] = text(wall)
+  end
   if fields[1] then
     call('HSET', key, unpack(fields))
   end
-  return 'N'
+  local order = paused and 'paused' or resignation_ends(state) and 'resigned' or ''
+  return order == '' and trigger == '' and 'N' or 'N;' .. order .. ';' .. trigger
 end
 
 function handle.R(job, lock, key, number, off, tick, done, ago, settled)
@@ -146,7 +207,7 @@ function handle.R(job, lock, key, number, off, tick, done, ago, settled)
     return 'D0'
   end
   call('DEL', lock)
-  released[#released + 1] = job
+  news[#news + 1] = job
   local fields = progress(state, tick, done, ago, settled)
   if off == '1' then
     fields[#fields + 1] = 'off'
@@ -158,9 +219,17 @@ function handle.R(job, lock, key, number, off, tick, done, ago, settled)
   return 'D1'
 end
 
-function handle.C(_, lock, key, token, slot, mark)
+-- The state, if the term of this token is in force.
+local function of_term(lock, key, token)
   local holder, state = call('GET', lock), load(key)
-  if holder ~= node or state.token ~= tonumber(token) then
+  if holder == node and state.token == tonumber(token) then
+    return state
+  end
+end
+
+function handle.C(_, lock, key, token, slot, mark)
+  local state = of_term(lock, key, token)
+  if not state then
     return 'L'
   end
   local asked, stored = tonumber(slot), barring(state)
@@ -177,11 +246,100 @@ function handle.C(_, lock, key, token, slot, mark)
   return 'C'
 end
 
+function handle.K(_, lock, key, token, id, busy)
+  local state = of_term(lock, key, token)
+  if not state then
+    return 'L'
+  end
+  local outcome = id .. ';' .. token .. ';' .. (busy == '1' and 'busy' or 'started')
+  if call('HMGET', key, 'triggered')[1] == outcome then
+    return 'C' -- asked again because the first answer was lost
+  end
+  if trigger_waiting(state) ~= id then
+    return 'T'
+  end
+  call('HSET', key, 'trigger', '', 'triggered', outcome)
+  return 'C'
+end
+
+-- An order: `fields` are what it changes. A leader of another implementation reads none.
+local function ordered(job, lock, key, outcome, fields)
+  local holder = call('GET', lock)
+  if fields then
+    call('HSET', key, unpack(fields))
+    news[#news + 1] = job
+  end
+  return 'O;' .. outcome .. ';' .. (holder and text(call('PTTL', lock)) or '') .. ';' .. (holder or '')
+end
+
+local function cannot(lock, state)
+  local holder = call('GET', lock)
+  return not holder and 'nobody' or holder ~= state.holder and 'foreign'
+end
+
+function handle.P(job, lock, key, micros, by, reason)
+  local state = load(key)
+  local ends = micros == '' and '' or text(wall + tonumber(micros))
+  local fields = {'paused', ends .. ';' .. text(wall) .. ';' .. by .. ';' .. reason}
+  if not (state.off and state.off < 0) then
+    fields[3], fields[4] = 'off', text(-wall)
+  end
+  named[#named + 1] = job
+  return ordered(job, lock, key, 'paused', fields)
+end
+
+function handle.U(job, lock, key)
+  if not pause_ends(load(key)) then
+    return ordered(job, lock, key, 'not-paused')
+  end
+  return ordered(job, lock, key, 'resumed', {'paused', ''})
+end
+
+function handle.S(job, lock, key)
+  local no = cannot(lock, load(key))
+  if no then
+    return ordered(job, lock, key, no)
+  end
+  local left = call('PTTL', lock)
+  local ends = text(wall + (left < 0 and RESIGNS or left * 1000))
+  return ordered(job, lock, key, 'asked', {'resign', ends .. ';' .. call('GET', lock)})
+end
+
+function handle.T(job, lock, key, micros, id)
+  local state = load(key)
+  local no = pause_ends(state) and 'nobody' or cannot(lock, state) or trigger_waiting(state) ~= '' and 'pending'
+  if no then
+    return ordered(job, lock, key, no)
+  end
+  return ordered(job, lock, key, 'asked', {'trigger', text(wall + tonumber(micros)) .. ';' .. id})
+end
+
+function handle.F(job, lock, key, withdraw, id)
+  local name, outcome = string.match(call('HMGET', key, 'triggered')[1] or '', '^([^;]*);%d+;(.*)$')
+  if name == id then
+    return ordered(job, lock, key, outcome)
+  end
+  local state = load(key)
+  if string.match(state.trigger, '^%d+;(.*)$') ~= id then
+    return ordered(job, lock, key, 'gone')
+  end
+  if trigger_waiting(state) == id and withdraw == '0' then
+    return ordered(job, lock, key, 'pending')
+  end
+  return ordered(job, lock, key, 'withdrawn', {'trigger', ''})
+end
+
 local PATTERN = {
   A = '^A;([^;]+);(%d+);(%d+);(%d+)$',
   N = '^N;([^;]+);(%d+);(%d+);(%d*);(%d*);(%d*);(%d*)$',
   R = '^R;([^;]+);(%d+);([01]);(%d*);(%d*);(%d*);(%d*)$',
   C = '^C;([^;]+);(%d+);(%d+);(.*)$',
+  K = '^K;([^;]+);(%d+);([^;]*);([01])$',
+  P = '^P;([^;]+);(%d*);([^;]*);(.*)$',
+  U = '^U;([^;]+)$',
+  S = '^S;([^;]+)$',
+  T = '^T;([^;]+);(%d+);([^;]*)$',
+  F = '^F;([^;]+);([01]);([^;]*)$',
 }
 
 local function serve(number)
@@ -191,15 +349,16 @@ local function serve(number)
   return handle[kind](job, KEYS[names + 2 * number - 1], KEYS[names + 2 * number], a, b, c, d, e, f)
 end
 
-local reply = {text(wall), '', ''}
+local reply, verdicts = {text(wall), '', ''}, {}
 for number = 1, #ARGV - 3 do
   local ok, verdict = pcall(serve, number)
   if not ok then
     -- An error is a table since Redis 7, a text before.
     verdict = 'E;' .. command .. ';' .. tostring(type(verdict) == 'table' and verdict.err or verdict)
   end
-  reply[number + 3] = verdict
+  verdicts[number] = string.gsub(verdict, '[%%\n]', ESCAPED) -- a node may have any name
 end
+reply[4] = table.concat(verdicts, '\n')
 
 local function attempt(place, name, ...)
   local done = redis.pcall(name, ...)
@@ -208,10 +367,10 @@ local function attempt(place, name, ...)
   end
 end
 
-if granted[1] and names == 1 then
-  attempt(3, 'SADD', KEYS[1], unpack(granted))
+if named[1] and names == 1 then
+  attempt(3, 'SADD', KEYS[1], unpack(named))
 end
-if released[1] then
-  attempt(2, 'PUBLISH', channel, table.concat(released, '\n'))
+if news[1] then
+  attempt(2, 'PUBLISH', channel, table.concat(news, '\n'))
 end
 return reply

@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
-from .protocol import Released, Reply
-from .rules import Record, apply, view
+from .protocol import Reply
+from .rules import Record, apply, is_news, view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -45,21 +45,21 @@ class MemoryStore:
             if batch.void_at is not None and clock > batch.void_at:
                 return Reply(clock=clock, void=True)
             verdicts: list[Verdict] = []
-            released: set[str] = set()
+            news: set[str] = set()
             for request in batch.requests:
                 record = self._records[batch.project, request.job]
                 verdict = apply(record, request, node=batch.node, clock=clock, wall=now.wall)
                 verdicts.append(verdict)
-                if isinstance(verdict, Released) and verdict.mine:
-                    released.add(request.job)
-            if released:
+                if is_news(verdict):
+                    news.add(request.job)
+            if news:
                 for listener in self._listeners:
                     if listener.project == batch.project:
-                        listener.tell(released)
+                        listener.tell(news)
             return Reply(clock=clock, verdicts=tuple(verdicts))
 
     async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
-        """See `LeaseStore.notices`. Releases only: a holder that dies takes this store with it."""
+        """See `LeaseStore.notices`. Releases and orders: a holder that dies takes this store with it."""
         listener = _Listener(project, asyncio.get_running_loop())
         with self._lock:
             self._listeners.add(listener)
@@ -78,8 +78,9 @@ class MemoryStore:
     async def peek(self, project: str) -> tuple[JobView, ...]:
         """See `LeaseStore.peek`."""
         with self._lock:
-            clock = int(self._clock.boot() * 1e6)
-            views = [view(job, record, clock) for (owner, job), record in self._records.items() if owner == project]
+            now = self._clock.now()
+            clock, mine = int(now.boot * 1e6), [one for one in self._records.items() if one[0][0] == project]
+            views = [view(job, record, clock=clock, wall=now.wall) for (_, job), record in mine]
         return tuple(sorted(one for one in views if one is not None))
 
     async def close(self) -> None:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runt
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from .orders import Order, Ordered, Paused
+
 __all__ = [
     "Acquire",
+    "Barred",
     "Batch",
     "ClaimSlot",
     "Claimed",
@@ -32,6 +35,7 @@ __all__ = [
     "Renewed",
     "Reply",
     "Request",
+    "TakeTrigger",
     "Verdict",
 ]
 
@@ -88,7 +92,19 @@ class ClaimSlot(NamedTuple):
     mark: str
 
 
-Request: TypeAlias = Acquire | Renew | Release | ClaimSlot
+class TakeTrigger(NamedTuple):
+    """Take an operator's trigger for a term, to run the job once more. Idempotent for one trigger and token.
+
+    `busy`: do not take it, but say that a run was in flight.
+    """
+
+    job: str
+    token: int
+    id: str
+    busy: bool = False
+
+
+Request: TypeAlias = "Acquire | Renew | Release | ClaimSlot | TakeTrigger | Order"
 
 
 class Batch(NamedTuple):
@@ -138,9 +154,11 @@ class Granted(NamedTuple):
     state: JobState
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """The term goes on."""
+class Renewed(NamedTuple):
+    """The term goes on. `order`: an operator wants it to end; `trigger`: the id of an extra run that one asks for."""
+
+    order: Literal["", "paused", "resigned"] = ""
+    trigger: str = ""
 
 
 class Refused(NamedTuple):
@@ -155,6 +173,17 @@ class Refused(NamedTuple):
     foreign: bool = False
 
 
+class Barred(NamedTuple):
+    """Nobody else holds the lease, and this replica does not get it: an operator paused the job, or had it step down.
+
+    For `seconds` more; None: until it is told otherwise. `mine`: the key names this replica, of an earlier acquisition.
+    """
+
+    why: Literal["paused", "resigned"]
+    seconds: float | None
+    mine: bool
+
+
 class Released(NamedTuple):
     """Nothing up to the named number is held any more; `mine`: this call gave something back."""
 
@@ -163,12 +192,13 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The slot belongs to the asking term."""
+    """The slot, or the trigger, belongs to the asking term; a trigger for which it is too busy was noted as such."""
 
 
 class NotClaimed(NamedTuple):
-    """No run for this slot. `taken`: a run claimed it or a later one; `ahead`: it lies too far in the store's future;
-    `lost`: the term is not the lease's. `wall` is the store's wall clock."""
+    """No run for this slot, or trigger. `taken`: a run claimed it or a later one, or the trigger was withdrawn;
+    `ahead`: the slot lies too far in the store's future; `lost`: the term is not the lease's. `wall` is the store's
+    wall clock."""
 
     why: Literal["taken", "ahead", "lost"]
     wall: int
@@ -180,7 +210,7 @@ class Failed(NamedTuple):
     error: str
 
 
-Verdict: TypeAlias = Granted | Renewed | Refused | Released | Claimed | NotClaimed | Failed
+Verdict: TypeAlias = "Granted | Renewed | Refused | Barred | Released | Claimed | NotClaimed | Failed | Ordered"
 
 
 class Reply(NamedTuple):
@@ -202,7 +232,7 @@ class JobView(NamedTuple):
 
     `holder` leads with `token` since `since` (microseconds) and for `expires_in` more seconds; all four None where
     nobody leads, `token` and `since` also where another implementation does, `expires_in` where the lease does not
-    end. `ended` is the last known end of a run, in microseconds. `paused`: not yet, nothing pauses a job.
+    end. `ended` is the last known end of a run, in microseconds. `paused`: by whom and why, while it is.
     """
 
     job: str
@@ -211,7 +241,7 @@ class JobView(NamedTuple):
     since: int | None = None
     expires_in: float | None = None
     ended: int | None = None
-    paused: None = None
+    paused: Paused | None = None
 
 
 # -- the interface ----------------------------------------------------------------------------------------------------
@@ -234,7 +264,7 @@ class LeaseStore(Protocol):
         ...
 
     def notices(self, project: str) -> AsyncIterator[frozenset[str]]:
-        """The names of jobs that somebody should look at: released, or their holder gone.
+        """The names of jobs that somebody should look at: released, their holder gone, or an operator's order given.
 
         The first item, and each one after a renewed subscription, is empty: it says that notices are heard from now
         on. Raises `StoreUnavailable` when they are not heard any more.

@@ -183,7 +183,7 @@ class RedisStore:
             wall = int(reply[0])
             verdicts += [
                 verdict(packed, wall, batch.project, request.job)
-                for request, packed in zip(asked, reply[3:], strict=True)
+                for request, packed in zip(asked, reply[3].split(b"\n"), strict=True)
             ]
         self._raise_if_not_about_a_job(verdicts)
         return Reply(clock=clock, verdicts=tuple(verdicts))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._clock import SystemClock
 from .._errors import StoreError, StoreUnavailable
+from .orders import Ordered
 from .protocol import Acquire, Failed, Granted, Release, Reply
 from .redis import PING_INTERVAL, RedisStore
 from .redis_cluster_look import inspect, look
@@ -88,11 +89,11 @@ class RedisClusterStore:
             # Too late, or so nearly that it would be when it arrives: the elector's last reading of our clock is old.
             return Reply(clock=int(begun * 1e6), void=True)
         outcomes = await self._served(batch, until, begun)
-        granted = [r.job for r, outcome in zip(batch.requests, outcomes, strict=True) if isinstance(outcome, Granted)]
+        named = [r.job for r, outcome in zip(batch.requests, outcomes, strict=True) if _names(outcome)]
         errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
         left = begun + batch.bound * FOR_ALL - self._clock.boot()
         _, learned = await asyncio.gather(
-            self._add_names(batch.project, granted, left), self._learn_after(outcomes, left)
+            self._add_names(batch.project, named, left), self._learn_after(outcomes, left)
         )
         if len(errors) == len(outcomes) and (not learned or any(isinstance(error, ClusterDown) for error in errors)):
             raise errors[0]
@@ -222,6 +223,11 @@ class RedisClusterStore:
             reply = error
         if isinstance(reply, Exception):
             not_named(self._seeds[0], str(reply))
+
+
+def _names(outcome: Outcome) -> bool:
+    """Whether the job behind it is one that `peek` is to show from now on."""
+    return isinstance(outcome, Granted) or (isinstance(outcome, Ordered) and outcome.outcome == "paused")
 
 
 def _settled(outcome: Any) -> Any:

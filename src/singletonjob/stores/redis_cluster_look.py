@@ -33,7 +33,7 @@ async def look(seeds: Sequence[NodeAddress], clock: Clock, project: str) -> tupl
     does not answer: who leads its jobs is not known."""
     cluster = ClusterMap(seeds, clock)
     try:
-        with translated(seeds[0], "CLUSTER SLOTS, SMEMBERS, GET, PTTL and HMGET"):
+        with translated(seeds[0], "CLUSTER SLOTS, SMEMBERS, GET, PTTL, HMGET and TIME"):
             async with asyncio.timeout(SECONDS):
                 await cluster.learn(SECONDS)
                 (found,) = await cluster.ask(
@@ -81,8 +81,8 @@ async def _of_node(cluster: ClusterMap, project: str, jobs: list[str]) -> list[J
     if where is None:
         raise StoreError(f"redis store: {cluster}: no node serves the slot {first}")
     node = cluster.node(where)
-    with translated(node.address, "GET, PTTL and HMGET"):
-        replies = await node.call(questions(project, jobs), SECONDS)
+    with translated(node.address, "GET, PTTL, HMGET and TIME"):
+        replies = await node.call([*questions(project, jobs), (b"TIME",)], SECONDS)
         for at, job in enumerate(jobs):
             three = slice(3 * at, 3 * at + 3)
             if any(redirect(reply, node.address.host) for reply in replies[three]):

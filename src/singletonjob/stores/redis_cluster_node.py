@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterDown", "Group", "Node", "Outcome"]
 
-Outcome: TypeAlias = Verdict | Redirect | StoreError
+Outcome: TypeAlias = "Verdict | Redirect | StoreError"
 """What came of one request. An error: the node did not serve it, and it is not this job's fault."""
 
 LATE = Failed(error="it came too late to the node of the Cluster that keeps it; nothing was done")
@@ -198,7 +198,7 @@ class Node:
             not_published(self.address, reply[1].decode(errors="replace"))
         wall = int(reply[0])
         found: dict[int, Outcome] = {}
-        for place, packed in zip(group.places, reply[3:], strict=True):
+        for place, packed in zip(group.places, reply[3].split(b"\n"), strict=True):
             one = verdict(packed, wall, batch.project, batch.requests[place].job)
             if isinstance(one, Granted):
                 one = one._replace(state=one.state._replace(up_from=self._time.up_from(wall, sent)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .protocol import Finding
 from .redis_errors import code_of, refusal, translated
+from .redis_script import script_text
 from .redis_wire import ORIGIN, channel, lock_key, names_key, pack, state_key
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _version(facts: dict[str, str]) -> Finding:
 
 async def _of_rights(link: Link, address: Place, project: str, name: str) -> list[Finding]:
     keys = (lock_key(project, name).encode(), state_key(project, name).encode())
-    text = Path(__file__).with_name("rights.lua").read_bytes()
+    text = script_text("rights.lua")
     script, loaded, pinged, names = await link.call(
         [
             (b"EVAL", text, b"2", *keys, channel(project).encode()),

@@ -42,7 +42,7 @@ class Link:
 
     def __init__(self, connection: _Connection, address: Address) -> None:
         self._connection = connection
-        self.address = address
+        self.address: Address = address
 
     @classmethod
     async def open(cls, address: Address, seconds: float) -> Link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from .orders import pause_in_force
 from .protocol import JobView
 from .redis_errors import SERVER_WIDE, code_of, translated
 from .redis_inspect import facts_of, unfit_for
@@ -27,7 +28,7 @@ CHUNK = 100
 async def look(address: Place, project: str) -> tuple[JobView, ...]:
     """How the project's jobs stand on the server at `address`, by name. Raises `StoreError`, also
     for a replica, which may tell what was, and for a node of a Cluster."""
-    with translated(address, "SMEMBERS, GET, PTTL and HMGET"):
+    with translated(address, "SMEMBERS, GET, PTTL, HMGET and TIME"):
         async with asyncio.timeout(SECONDS):
             link = await address.connect(SECONDS)
             try:
@@ -39,18 +40,18 @@ async def look(address: Place, project: str) -> tuple[JobView, ...]:
                 found_views: list[JobView] = []
                 for at in range(0, len(jobs), CHUNK):
                     chunk = jobs[at : at + CHUNK]
-                    found_views += views(chunk, await link.call(questions(project, chunk)))
+                    found_views += views(chunk, await link.call([*questions(project, chunk), (b"TIME",)]))
             finally:
                 link.abort()
     return tuple(found_views)
 
 
 def questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
-    """Three commands for each job."""
+    """Three commands for each job; `TIME` is to be asked after the last of them."""
     commands: list[tuple[bytes, ...]] = []
     for job in jobs:
         lock, state = lock_key(project, job).encode(), state_key(project, job).encode()
-        fields = (b"holder", b"token", b"since", b"done")
+        fields = (b"holder", b"token", b"since", b"done", b"paused")
         commands += [(b"GET", lock), (b"PTTL", lock), (b"HMGET", state, *fields)]
     # A hand-over in the midst of them is rare, and looks like the lease of another implementation. A transaction would
     # need rights that nothing else needs.
@@ -58,18 +59,20 @@ def questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
 
 
 def views(jobs: Iterable[str], replies: Iterable[Any]) -> list[JobView]:
-    """What the replies to `questions` say. Raises an error that is not about one job."""
-    answers = [sound(reply) for reply in replies]
-    return [_view(job, *answers[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
+    """What the replies to `questions`, and then to `TIME`, say. Raises an error that is not about one job."""
+    *answers, (seconds, micros) = [sound(reply) for reply in replies]
+    wall = int(seconds) * 1_000_000 + int(micros)
+    return [_view(job, wall, *answers[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
 
 
-def _view(job: str, value: Any, left: Any, state: Any) -> JobView:
-    fields: list[Any] = state or [None] * 4
-    holder, token, since, done = fields
+def _view(job: str, wall: int, value: Any, left: Any, state: Any) -> JobView:
+    fields: list[Any] = state or [None] * 5
+    holder, token, since, done, ordered = fields
     _, _, ended = (done or b"").partition(b":")
     last_end = int(ended) if ended else None
+    paused = pause_in_force((ordered or b"").decode(errors="replace"), wall)
     if value is None or left == -2:  # gone, in between
-        return JobView(job=job, ended=last_end)
+        return JobView(job=job, ended=last_end, paused=paused)
     # Where the state names another, the leader is another implementation, which keeps none.
     ours = holder == value
     return JobView(
@@ -79,6 +82,7 @@ def _view(job: str, value: Any, left: Any, state: Any) -> JobView:
         since=int(since) if ours else None,
         expires_in=left / 1000 if left >= 0 else None,
         ended=last_end,
+        paused=paused,
     )
 
 

@@ -97,7 +97,7 @@ class Service:
 
     def __init__(self, *, name: str, sentinels: Sequence[Address], server: Address) -> None:
         self.name = name
-        self.sentinels = tuple(sentinels)
+        self.sentinels: tuple[Address, ...] = tuple(sentinels)
         self.server = server
         self._order = list(sentinels)  # the one whose word was good comes first, the one that was tried last comes last
 

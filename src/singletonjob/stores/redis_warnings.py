@@ -26,4 +26,5 @@ def not_named(place: Place, why: str) -> None:
 
 
 def _warn(event: str, place: Place, text: str) -> None:
-    logging.getLogger("singletonjob").warning("redis store: %s: %s", place, text, extra={"event": event})
+    fields = {"event": event, "job": None, "node": None, "token": None, "reason": None}
+    logging.getLogger("singletonjob").warning("redis store: %s: %s", place, text, extra=fields)

@@ -7,27 +7,31 @@ separated by `;`, which no name holds; what may hold anything comes last.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
+from .orders import FollowTrigger, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger
 from .protocol import (
     Acquire,
+    Barred,
     Claimed,
     ClaimSlot,
     Failed,
     Granted,
     JobState,
     NotClaimed,
+    Progress,
     Refused,
     Release,
     Released,
     Renew,
     Renewed,
+    TakeTrigger,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .protocol import Batch, Progress, Request, Verdict
+    from .protocol import Batch, Request, Verdict
 
 __all__ = ["ORIGIN", "arguments", "channel", "lock_key", "names_key", "pack", "state_key", "verdict"]
 
@@ -35,6 +39,11 @@ ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
 """What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
 
 HASH_COMMANDS = frozenset({"HMGET", "HSET"})
+
+_NOTHING = Progress()
+_RENEWED = Renewed()
+_ORDERS: dict[str, Literal["", "paused", "resigned"]] = {"": "", "paused": "paused", "resigned": "resigned"}
+_OUTCOMES: dict[str, OrderOutcome] = {outcome: outcome for outcome in get_args(OrderOutcome)}
 
 
 def lock_key(project: str, job: str) -> str:
@@ -71,7 +80,12 @@ def arguments(batch: Batch, requests: Sequence[Request], *, names: bool = True) 
         keys += (lock_key(batch.project, request.job), state_key(batch.project, request.job))
     void_at = "" if batch.void_at is None else str(batch.void_at)
     values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
-    return [part.encode(errors="backslashreplace") for part in (str(len(keys)), *keys, *values)]
+    parts = [str(len(keys)), *keys, *values]
+    # In one go: three thousand small ones, for a thousand jobs, take four times as long.
+    encoded = "\0".join(parts).encode(errors="backslashreplace").split(b"\0")
+    if len(encoded) == len(parts):
+        return encoded
+    return [part.encode(errors="backslashreplace") for part in parts]  # a node may have any name
 
 
 def _packed(request: Request) -> str:
@@ -85,11 +99,30 @@ def _packed(request: Request) -> str:
             return f"R;{request.job};{request.number};{int(request.off)};{_progress(request.progress)}"
         case ClaimSlot():
             return f"C;{request.job};{request.token};{request.slot};{request.mark}"
+        case TakeTrigger():
+            return f"K;{request.job};{request.token};{request.id};{int(request.busy)}"
+        case Pause():
+            micros = None if request.seconds is None else _micros(request.seconds)
+            return f"P;{request.job};{_text(micros)};{request.by};{request.reason}"
+        case Resume():
+            return f"U;{request.job}"
+        case StepDown():
+            return f"S;{request.job}"
+        case Trigger():
+            return f"T;{request.job};{_micros(request.seconds)};{request.id}"
+        case FollowTrigger():
+            return f"F;{request.job};{int(request.withdraw)};{request.id}"
 
 
 def _progress(progress: Progress) -> str:
-    ago = None if progress.ended_ago is None else max(0, round(progress.ended_ago * 1e6))
+    if progress == _NOTHING:
+        return ";;;"
+    ago = None if progress.ended_ago is None else _micros(progress.ended_ago)
     return ";".join(map(_text, (progress.tick, progress.done, ago, progress.settled)))
+
+
+def _micros(seconds: float) -> int:
+    return max(0, round(seconds * 1e6))
 
 
 def _milliseconds(seconds: float) -> int:
@@ -101,18 +134,30 @@ def _text(number: int | None) -> str:
 
 
 def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
-    """What one text of the script's reply says of a job; `wall` is the store's clock in that reply."""
+    """What one line of the script's reply says of a job; `wall` is the store's clock in that reply."""
+    if packed == b"N":
+        return _RENEWED
+    if b"%" in packed:
+        packed = packed.replace(b"%0A", b"\n").replace(b"%25", b"%")
     kind, _, rest = packed.decode(errors="backslashreplace").partition(";")
     match kind:
         case "G":
             return _granted(rest, wall)
         case "N":
-            return Renewed()
+            order, _, trigger = rest.partition(";")
+            return Renewed(_ORDERS[order], trigger)
+        case "B":
+            why, mine, ends = rest.split(";", 2)
+            seconds = None if ends == "" else (int(ends) - wall) / 1e6
+            return Barred("paused" if why == "paused" else "resigned", seconds, mine=mine == "1")
         case "F":
             return Refused(holder=None, expires_in=None)
         case "X":
             left, foreign, holder = rest.split(";", 2)
-            return Refused(holder=holder, expires_in=None if left == "-1" else int(left) / 1000, foreign=foreign == "1")
+            return Refused(holder=holder, expires_in=_left(left), foreign=foreign == "1")
+        case "O":
+            outcome, left, holder = rest.split(";", 2)
+            return Ordered(_OUTCOMES[outcome], holder or None, _left(left))
         case "D0" | "D1":
             return Released(mine=kind == "D1")
         case "C":
@@ -127,6 +172,10 @@ def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
             command, _, text = rest.partition(";")
             key = state_key(project, job) if command in HASH_COMMANDS else lock_key(project, job)
             return Failed(error=f"{command or 'the script for'} {key}: {ORIGIN.sub('', text).strip()}")
+
+
+def _left(milliseconds: str) -> float | None:
+    return None if milliseconds in {"", "-1"} else int(milliseconds) / 1000
 
 
 def _granted(rest: str, wall: int) -> Granted:

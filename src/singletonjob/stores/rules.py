@@ -12,7 +12,8 @@ What holds, whoever asks in whatever order and however late (numbers of DESIGN's
   asker's;
 - tokens grow from term to term, across release and expiry (S5);
 - a renewal never acquires, a release never ends a term above its number, and both name the whole holder (S4);
-- a slot is claimed by at most one term, and never again once a later one was (S6).
+- a slot is claimed by at most one term, and never again once a later one was (S6);
+- an operator's order changes no lease: it bars from asking for one, and asks the holder to give it back.
 """
 
 from __future__ import annotations
@@ -20,8 +21,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .orders import (
+    FollowTrigger,
+    Ordered,
+    Pause,
+    Paused,
+    Resume,
+    StepDown,
+    Trigger,
+    pause_in_force,
+    resignation_in_force,
+    trigger_in_force,
+)
 from .protocol import (
     Acquire,
+    Barred,
     Claimed,
     ClaimSlot,
     Granted,
@@ -33,15 +47,20 @@ from .protocol import (
     Released,
     Renew,
     Renewed,
+    TakeTrigger,
 )
 
 if TYPE_CHECKING:
+    from .orders import Order, OrderOutcome
     from .protocol import Progress, Request, Verdict
 
-__all__ = ["AHEAD", "Record", "apply", "changes", "view"]
+__all__ = ["AHEAD", "Record", "apply", "changes", "is_news", "view"]
 
 AHEAD = 600_000_000
 """A slot further ahead of the store's wall clock than this (10 minutes, in microseconds) came from a wrong clock."""
+
+RESIGNS = 10_000_000
+"""For so long a node that was told to step down stays away from a lease without an end, in microseconds."""
 
 
 @dataclass(slots=True)
@@ -51,6 +70,8 @@ class Record:
     `holder` has the lease until `expires` (lease clock), by its acquisition numbered `seq`; `token` and `since` (wall)
     are those of the newest term, `slot`, `slot_token`, `mark` and `done` as in `JobState`. `ended` is the wall time of
     the last known end of a run. `off`: nothing is owed up to that wall time; negative: switched off since then.
+    `paused`, `resign`, `trigger` and `triggered` are the texts of `orders`; `orders` counts the orders that changed
+    one, for stores whose notices come from looking.
     """
 
     holder: str | None = None
@@ -64,6 +85,11 @@ class Record:
     done: int | None = None
     ended: int | None = None
     off: int | None = None
+    paused: str = ""
+    resign: str = ""
+    trigger: str = ""
+    triggered: str = ""
+    orders: int = 0
 
 
 def apply(record: Record, request: Request, *, node: str, clock: int, wall: int) -> Verdict:
@@ -80,28 +106,49 @@ def apply(record: Record, request: Request, *, node: str, clock: int, wall: int)
             return _renew(record, request, node, clock, wall)
         case Release():
             return _release(record, request, node, wall)
-        case ClaimSlot():
-            return _claim(record, request, node, wall)
+        case ClaimSlot() | TakeTrigger():
+            if record.holder != node or record.token != request.token:
+                return NotClaimed(why="lost", wall=wall)
+            return _claim(record, request, wall) if isinstance(request, ClaimSlot) else _take(record, request, wall)
+        case _:
+            outcome = _order(record, request, clock, wall)
+            ordered = Ordered(outcome, record.holder, _left(record, clock))
+            record.orders += ordered.changed
+            return ordered
 
 
-def view(job: str, record: Record, clock: int) -> JobView | None:
-    """The record as people look at it; None for one that nobody ever led."""
-    if not record.token:
+def view(job: str, record: Record, *, clock: int, wall: int) -> JobView | None:
+    """The record as people look at it; None for one that nobody ever led or paused."""
+    if not record.token and not record.orders:
         return None
+    paused = pause_in_force(record.paused, wall)
     if record.holder is None or (record.expires is not None and record.expires <= clock):
-        return JobView(job=job, ended=record.ended)
-    left = None if record.expires is None else (record.expires - clock) / 1e6
-    return JobView(job, record.holder, record.token, record.since, left, record.ended)
+        return JobView(job=job, ended=record.ended, paused=paused)
+    return JobView(job, record.holder, record.token, record.since, _left(record, clock), record.ended, paused)
 
 
 def changes(verdict: Verdict) -> bool:
     """Whether the request behind `verdict` may have changed what must be kept; a lapsed lease need not be cleared."""
-    return isinstance(verdict, Granted | Renewed | Claimed) or (isinstance(verdict, Released) and verdict.mine)
+    if isinstance(verdict, Released):
+        return verdict.mine
+    return verdict.changed if isinstance(verdict, Ordered) else isinstance(verdict, Granted | Renewed | Claimed)
+
+
+def is_news(verdict: Verdict) -> bool:
+    """Whether somebody should look at the job behind `verdict`: a notice is due."""
+    return verdict.mine if isinstance(verdict, Released) else isinstance(verdict, Ordered) and verdict.changed
 
 
 def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int) -> Verdict:
     if record.holder is not None and (record.holder != node or request.number <= record.seq):
         return _refused(record, clock)
+    paused, resigned = pause_in_force(record.paused, wall), resignation_in_force(record.resign, node, wall)
+    if paused is not None:
+        seconds = None if paused.until is None else (paused.until - wall) / 1e6
+        return Barred("paused", seconds, mine=record.holder == node)
+    if resigned is not None:
+        return Barred("resigned", resigned, mine=record.holder == node)
+    record.resign = ""
     record.holder = node
     record.expires = clock + _micros(request.lock_expiry)
     record.seq = request.number
@@ -120,7 +167,11 @@ def _renew(record: Record, request: Renew, node: str, clock: int, wall: int) -> 
         return _refused(record, clock)
     record.expires = clock + _micros(request.lock_expiry)
     _progress(record, request.progress, wall)
-    return Renewed()
+    paused = pause_in_force(record.paused, wall) is not None
+    if record.off is not None and record.off < 0 and not paused:
+        record.off = wall  # a pause that this term outlived is over: what comes now is owed
+    resigned = resignation_in_force(record.resign, node, wall) is not None
+    return Renewed("paused" if paused else "resigned" if resigned else "", trigger_in_force(record.trigger, wall))
 
 
 def _release(record: Record, request: Release, node: str, wall: int) -> Verdict:
@@ -133,9 +184,7 @@ def _release(record: Record, request: Release, node: str, wall: int) -> Verdict:
     return Released(mine=True)
 
 
-def _claim(record: Record, request: ClaimSlot, node: str, wall: int) -> Verdict:
-    if record.holder != node or record.token != request.token:
-        return NotClaimed(why="lost", wall=wall)
+def _claim(record: Record, request: ClaimSlot, wall: int) -> Verdict:
     if request.slot > wall + AHEAD:
         return NotClaimed(why="ahead", wall=wall)
     stored = _stored_slot(record, wall)
@@ -146,6 +195,53 @@ def _claim(record: Record, request: ClaimSlot, node: str, wall: int) -> Verdict:
             return NotClaimed(why="taken", wall=wall)
     record.slot, record.slot_token, record.mark = request.slot, request.token, request.mark
     return Claimed()
+
+
+def _take(record: Record, request: TakeTrigger, wall: int) -> Verdict:
+    outcome = f"{request.id};{request.token};{'busy' if request.busy else 'started'}"
+    if record.triggered != outcome:  # else asked again because the first answer was lost
+        if trigger_in_force(record.trigger, wall) != request.id:
+            return NotClaimed(why="taken", wall=wall)
+        record.trigger, record.triggered = "", outcome
+    return Claimed()
+
+
+def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
+    match order:
+        case Pause():
+            until = None if order.seconds is None else wall + _micros(order.seconds)
+            record.paused = Paused(order.by, wall, until, order.reason).text
+            if record.off is None or record.off >= 0:
+                record.off = -wall  # slots of the pause are not owed
+            return "paused"
+        case Resume():
+            if pause_in_force(record.paused, wall) is None:
+                return "not-paused"
+            record.paused = ""
+            return "resumed"
+        case StepDown():
+            if record.holder is None:
+                return "nobody"
+            left = RESIGNS if record.expires is None else record.expires - clock
+            record.resign = f"{wall + left};{record.holder}"
+            return "asked"
+        case Trigger():
+            if record.holder is None or pause_in_force(record.paused, wall) is not None:
+                return "nobody"
+            if trigger_in_force(record.trigger, wall):
+                return "pending"
+            record.trigger = f"{wall + _micros(order.seconds)};{order.id}"
+            return "asked"
+        case FollowTrigger():
+            name, _, outcome = record.triggered.partition(";")
+            if name == order.id:
+                return "busy" if outcome.endswith(";busy") else "started"
+            if record.trigger.partition(";")[2] != order.id:
+                return "gone"
+            if trigger_in_force(record.trigger, wall) and not order.withdraw:
+                return "pending"
+            record.trigger = ""
+            return "withdrawn"
 
 
 def _progress(record: Record, progress: Progress, wall: int) -> None:
@@ -182,7 +278,11 @@ def _state(record: Record, wall: int) -> JobState:
 
 
 def _refused(record: Record, clock: int) -> Refused:
-    return Refused(holder=record.holder, expires_in=None if record.expires is None else (record.expires - clock) / 1e6)
+    return Refused(holder=record.holder, expires_in=_left(record, clock))
+
+
+def _left(record: Record, clock: int) -> float | None:
+    return None if record.expires is None else (record.expires - clock) / 1e6
 
 
 def _micros(seconds: float) -> int:

@@ -243,8 +243,10 @@ class _Session:
     ) -> Verdict:
         row = connection.execute(READ, (batch.project, request.job)).fetchone()
         record = Record()
+        where: tuple[str, str, int] | tuple[None, None, None] = None, None, None
         if row is not None:
             *stored, boot, name, inode = row
+            where = boot, name, inode
             record = Record(*stored)
             if record.holder is not None and (
                 boot != self._boot
@@ -258,8 +260,10 @@ class _Session:
                 record.holder = record.expires = None
         verdict = apply(record, request, node=batch.node, clock=_clock(now), wall=now.wall)
         if changes(verdict):
-            held = record.holder is not None
-            where = (self._boot, holder.path.name, holder.inode) if held else (None, None, None)
+            if record.holder is None:
+                where = None, None, None
+            elif record.holder == batch.node:  # else an operator's order: the holder lives as long as its own file
+                where = self._boot, holder.path.name, holder.inode
             values = (getattr(record, name) for name in FIELDS)
             connection.execute(WRITE, (batch.project, request.job, *values, *where))
         return verdict

@@ -31,10 +31,10 @@ class HolderFile:
 
     def __init__(self, database: Path) -> None:
         while True:
-            self.path = database.parent / f"{prefix(database)}{secrets.token_hex(8)}"
+            self.path: Path = database.parent / f"{prefix(database)}{secrets.token_hex(8)}"
             # Readable for all that may read the database: who cannot open it cannot see that its holder died.
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            self.inode = os.fstat(self._descriptor).st_ino
+            self.inode: int = os.fstat(self._descriptor).st_ino
             _open_files.add(self)
             try:
                 # Until it is locked, it looks like a dead holder's, so somebody may have locked or removed it.

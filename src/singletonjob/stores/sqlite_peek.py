@@ -39,18 +39,18 @@ def look(path: Path, project: str, clock: Clock) -> tuple[JobView, ...]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION or version > VERSION:
                 raise StoreError(f"sqlite store: {path} holds no leases that this version of singletonjob can read")
-            names = ("holder", "expires", "token", "since", "ended")
+            names = ("holder", "expires", "token", "since", "ended", "paused", "orders")
             rows = connection.execute(
                 f"SELECT job, boot, file, inode, {', '.join(names)} FROM lease WHERE project = ? ORDER BY job",  # noqa: S608
                 (project,),
             ).fetchall()
-    now, boot = int(clock.boot() * 1e6), boot_id()
+    now, boot = clock.now(), boot_id()
     views: list[JobView] = []
     for job, row_boot, file, inode, *values in rows:
         record = Record(**dict(zip(names, values, strict=True)))
         if row_boot != boot or (file is not None and is_dead(database.parent / file, inode)):
             record.holder = None
-        one = view(job, record, now)
+        one = view(job, record, clock=int(now.boot * 1e6), wall=now.wall)
         if one is not None:
             views.append(one)
     return tuple(views)

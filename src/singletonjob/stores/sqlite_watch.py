@@ -46,16 +46,17 @@ class Watch:
     look at; last, if it cannot go on, with the `StoreError` that says why. It ends when `tell` returns False, too.
     """
 
-    __slots__ = ("_boot", "_dead", "_held", "_path", "_project", "_stop", "_tokens", "_version", "tell")
+    __slots__ = ("_boot", "_dead", "_held", "_orders", "_path", "_project", "_stop", "_tokens", "_version", "tell")
 
     def __init__(self, path: Path, project: str, tell: Callable[[frozenset[str] | StoreError], bool]) -> None:
-        self.tell = tell
+        self.tell: Callable[[frozenset[str] | StoreError], bool] = tell
         self._path = path
         self._project = project
         self._stop: int | None = None
         self._boot = boot_id()
         self._version = -1
         self._tokens: dict[str, int] = {}
+        self._orders: dict[str, int] = {}
         self._held: dict[str, tuple[str, int]] = {}
         self._dead: set[tuple[str, int]] = set()
 
@@ -113,22 +114,25 @@ class Watch:
                 return
 
     def _look(self, file: OpenFile) -> set[str]:
-        """The jobs that nobody holds and somebody did: at the last look, or in a term that began since and is over."""
+        """The jobs that nobody holds and somebody did, at the last look or in a term that began since and is over; and
+        those for which an operator gave an order since."""
         file.check()
         (version,) = file.connection.execute("PRAGMA data_version").fetchone()
         if version == self._version:
             return set()
         self._version = version
-        before, held = self._tokens, self._held
-        self._tokens, self._held = {}, {}
-        for job, token, name, inode, boot in file.connection.execute(
-            "SELECT job, token, file, inode, boot FROM lease WHERE project = ?", (self._project,)
+        before, held, orders = self._tokens, self._held, self._orders
+        self._tokens, self._held, self._orders = {}, {}, {}
+        for job, token, given, name, inode, boot in file.connection.execute(
+            "SELECT job, token, orders, file, inode, boot FROM lease WHERE project = ?", (self._project,)
         ):
             self._tokens[job] = token
+            self._orders[job] = given
             if name is not None and boot == self._boot:
                 self._held[job] = (name, inode)
         free = (before.keys() | self._tokens.keys()) - self._held.keys()
-        return {job for job in free if job in held or before.get(job) != self._tokens.get(job)}
+        news = {job for job in free if job in held or before.get(job) != self._tokens.get(job)}
+        return news | {job for job, given in self._orders.items() if given != orders.get(job, 0)}
 
     def _orphans(self, file: OpenFile) -> set[str]:
         """The jobs whose holder died since the last time."""

@@ -16,13 +16,17 @@ import pytest
 
 # Before they are imported: only then does a failed assert in them show its values.
 pytest.register_assert_rewrite(
-    *(f"{__package__}.contract_{part}" for part in ("base", "calls", "time", "notices", "slots", "concurrency"))
+    *(
+        f"{__package__}.contract_{part}"
+        for part in ("base", "calls", "time", "notices", "orders", "slots", "concurrency")
+    )
 )
 
 from .contract_base import StoreTests  # noqa: E402
 from .contract_calls import Base, Batches, LateCalls  # noqa: E402
 from .contract_concurrency import Processes, Threads  # noqa: E402
 from .contract_notices import Notices  # noqa: E402
+from .contract_orders import NoticesOfOrders, Orders  # noqa: E402
 from .contract_slots import Slots  # noqa: E402
 from .contract_time import Expiry  # noqa: E402
 
@@ -34,6 +38,8 @@ __all__ = [
     "LeaseStoreContract",
     "LocalStoreContract",
     "Notices",
+    "NoticesOfOrders",
+    "Orders",
     "Processes",
     "Slots",
     "StoreTests",
@@ -41,7 +47,7 @@ __all__ = [
 ]
 
 
-class LocalStoreContract(Base, Batches, LateCalls, Expiry, Notices, Slots, Threads):
+class LocalStoreContract(Base, Batches, LateCalls, Expiry, Notices, Orders, NoticesOfOrders, Slots, Threads):
     """All that a store must do which lives inside one process."""
 
 
