@@ -31,18 +31,22 @@ LONGEST_SLEEP = 30.0
 
 
 class Timer:
-    """One wake-up to come."""
+    """One wake-up to come, at the time that it was last set to; one that has come or was cancelled may be set again."""
 
-    __slots__ = ("_queue", "callback")
+    __slots__ = ("_queue", "callback", "number")
 
     def __init__(self, queue: _Queue, callback: Callable[[], None]) -> None:
         self._queue = queue
-        self.callback: Callable[[], None] | None = callback
+        self.callback: Callable[[], None] = callback
+        self.number: int = 0  # of its entry in the heap; 0: it waits for nothing; an entry of another number is void
+
+    def set(self, when: float) -> None:
+        self._queue.set(self, when)
 
     def cancel(self) -> None:
-        if self.callback is not None:
-            self.callback = None
-            self._queue.cancelled += 1
+        if self.number:
+            self.number = 0
+            self._queue.void += 1
 
 
 class _Queue:
@@ -52,48 +56,52 @@ class _Queue:
         self.now = now
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
-        self._ringing = False
-        self._meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings
-        self.cancelled = 0
+        self._ringing = -inf  # up to when it rings just now
+        self._meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings, and due already
+        self.void: int = 0
         self.alarm: Alarm
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(self, callback)
-        self._count += 1
-        heap = self._heap
-        if self.cancelled > 64 and self.cancelled > len(heap) // 2:
-            # A run's time limit is set with each run and hardly ever reached; they must not pile up.
-            heap[:] = [entry for entry in heap if entry[2].callback is not None]
-            heapq.heapify(heap)
-            self.cancelled = 0
-        if self._ringing:
-            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
-            self._meanwhile.append((when, self._count, timer))
-            return timer
-        heapq.heappush(heap, (when, self._count, timer))
-        if heap[0][2] is timer:
-            self.alarm.set(when)
+        self.set(timer, when)
         return timer
+
+    def set(self, timer: Timer, when: float) -> None:
+        if timer.number:
+            self.void += 1
+        self._count = timer.number = number = self._count + 1
+        heap = self._heap
+        if self.void > 64 and self.void > len(heap) // 2:
+            # A run's time limit is set with each run and hardly ever reached; they must not pile up.
+            heap[:] = [entry for entry in heap if entry[2].number == entry[1]]
+            heapq.heapify(heap)
+            self.void = 0
+        if when <= self._ringing:
+            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
+            self._meanwhile.append((when, number, timer))
+            return
+        heapq.heappush(heap, (when, number, timer))
+        if heap[0][2] is timer and self._ringing == -inf:
+            self.alarm.set(when)
 
     def ring(self, *, stepped: bool = False) -> None:
         """Call what is due; after a step of the clock everything, since each sleeper must look at it anew."""
         heap = self._heap
-        now = inf if stepped else self.now()
-        self._ringing = True  # what is set meanwhile needs no alarm of its own: it is set once, for the earliest
+        # What is set meanwhile needs no alarm of its own: it is set once, for the earliest.
+        self._ringing = now = inf if stepped else self.now()
         try:
             # Those set meanwhile wait for the next turn of the loop, however early they want to be called.
-            while heap and (heap[0][0] <= now or heap[0][2].callback is None):
-                timer = heapq.heappop(heap)[2]
-                callback, timer.callback = timer.callback, None
-                if callback is None:
-                    self.cancelled -= 1
+            while heap and (heap[0][0] <= now or heap[0][2].number != heap[0][1]):
+                _, number, timer = heapq.heappop(heap)
+                if timer.number == number:
+                    timer.number = 0
+                    timer.callback()
                 else:
-                    callback()
+                    self.void -= 1
         finally:
-            self._ringing = False
-            for entry in self._meanwhile:
-                heapq.heappush(heap, entry)
-            self._meanwhile.clear()
+            self._ringing = -inf
+            while self._meanwhile:
+                heapq.heappush(heap, self._meanwhile.pop())
             if heap:
                 self.alarm.set(heap[0][0])
 
@@ -102,7 +110,8 @@ class Timers:
     """The wake-ups of one loop.
 
     `at_boot(when, callback)` calls back at or after `when`, in seconds on the boot clock; `at_wall(when, callback)` at
-    or after an instant in microseconds since the epoch, or when the wall clock was set. Both give the `Timer`.
+    or after an instant in microseconds since the epoch, or when the wall clock was set. Both give the `Timer`,
+    which whoever waits again and again sets again.
     `longest_boot_sleep` bounds a sleep on the boot clock, in seconds, where the loop's own timers must serve: they
     stand still in a suspend, and the fence must notice soon after it.
     """
@@ -110,8 +119,8 @@ class Timers:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, *, longest_boot_sleep: float) -> None:
         self._boot = _Queue(clock.boot)
         self._wall = _Queue(clock.wall)
-        self.at_boot = self._boot.at
-        self.at_wall = self._wall.at
+        self.at_boot: Callable[[float, Callable[[], None]], Timer] = self._boot.at
+        self.at_wall: Callable[[float, Callable[[], None]], Timer] = self._wall.at
         if sys.platform == "linux" and isinstance(clock, SystemClock):
             with suppress(OSError, AttributeError, NotImplementedError):
                 self._boot.alarm = TimerFd(loop, self._boot.ring, time.CLOCK_BOOTTIME, unit=1)

@@ -18,7 +18,8 @@ class Sleeper:
 
     A future that takes no detour. Who awaits a future goes on in the next turn of the loop, one look at all descriptors
     later; `ring`, which is for timers, lets the task go on at once. It is what asyncio takes for a future
-    (`asyncio.isfuture` in its documentation), as far as a task needs one.
+    (`asyncio.isfuture` in its documentation), as far as a task needs one; a future without `get_loop` is asked for its
+    `_loop`, and that costs no call.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume", "_soon")
@@ -51,9 +52,6 @@ class Sleeper:
             self._soon = self._loop.call_soon(self.ring)
 
     # -- what a task asks of it ------------------------------------------------------------------------------------
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
 
     def add_done_callback(self, resume: Callable[[Sleeper], object], *, context: Context) -> None:
         self._resume, self._context = resume, context
