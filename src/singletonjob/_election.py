@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 from ._model import Reason
 from .stores.protocol import (
     Acquire,
+    Barred,
     Batch,
     Claimed,
     ClaimSlot,
@@ -61,6 +62,7 @@ from .stores.protocol import (
     Released,
     Renew,
     Renewed,
+    TakeTrigger,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +71,20 @@ if TYPE_CHECKING:
     from .jobs.options import JobOptions
     from .stores.protocol import Reply, Request, Verdict
 
-__all__ = ["Began", "ClaimAnswered", "Draining", "Effect", "Elector", "Ended", "Extended", "Note", "Step", "Witness"]
+__all__ = [
+    "Began",
+    "Claim",
+    "ClaimAnswered",
+    "Draining",
+    "Effect",
+    "Elector",
+    "Ended",
+    "Extended",
+    "Note",
+    "Step",
+    "Triggered",
+    "Witness",
+]
 
 ASK_GAP = 0.02
 """Never two asks of one process closer than this, in seconds: notices may come in bursts."""
@@ -84,6 +99,9 @@ OVER = frozenset[Reason]({"lost", "expired", "stuck"})
 """A term that ended so has nothing left to release that would not go by itself."""
 
 Phase: TypeAlias = Literal["follower", "leader", "draining"]
+
+Claim: TypeAlias = ClaimSlot | TakeTrigger
+"""What a term must have the store's word for before a run may start."""
 
 
 # -- effects: what the heartbeat is to carry out, in order ---------------------------------------------------------
@@ -124,11 +142,19 @@ class Ended(NamedTuple):
 
 
 class ClaimAnswered(NamedTuple):
-    """The store's word on a slot."""
+    """The store's word on a claim."""
 
     job: str
-    claim: ClaimSlot
+    claim: Claim
     verdict: Claimed | NotClaimed
+
+
+class Triggered(NamedTuple):
+    """An operator asks for one more run; said with each renewal until it is taken."""
+
+    job: str
+    token: int
+    id: str
 
 
 class Note(NamedTuple):
@@ -141,7 +167,7 @@ class Note(NamedTuple):
     token: int = 0
 
 
-Effect: TypeAlias = Began | Extended | Draining | Ended | ClaimAnswered | Note
+Effect: TypeAlias = Began | Extended | Draining | Ended | ClaimAnswered | Triggered | Note
 
 
 class Step(NamedTuple):
@@ -166,6 +192,12 @@ class Witness(Protocol):
 class _Seat:
     """One job, as this replica sees it."""
 
+    __slots__ = (
+        *("abandoned", "asked", "backing_off", "claim", "covered", "deadline", "drain_until", "due", "enabled"),
+        *("errors", "held", "in_doubt_until", "job", "not_before", "noticed_at", "options", "paused", "phase"),
+        *("reason", "release_until", "releasing", "resigned", "sent", "token", "vouched_until", "warned"),
+    )
+
     def __init__(self, job: str, options: JobOptions, *, enabled: bool) -> None:
         self.job = job
         self.options = options
@@ -173,6 +205,7 @@ class _Seat:
         self.phase: Phase = "follower"
         self.token = 0
         self.deadline = 0.0  # of the living term; 0: there is none
+        self.vouched_until = inf  # the job loop's word for it, as of the last poll
         self.sent = 0.0  # when the last good renewal or acquisition was sent
         self.due = -inf  # when the next request is due
         self.reason: Reason = "shutdown"  # why it is draining
@@ -184,13 +217,14 @@ class _Seat:
         self.in_doubt_until = -inf  # an acquisition without an answer may run in the store up to here
         self.drain_until = inf
         self.abandoned = False
-        self.claim: ClaimSlot | None = None
+        self.claim: Claim | None = None
         self.noticed_at = -inf
         self.not_before = -inf
         self.backing_off = False
         self.errors = 0  # in a row, of this job alone
         self.resigned = 0  # terms given up in a row
         self.warned = False  # of a key without an expiry
+        self.paused = False  # by an operator, as far as the store has told
 
     @property
     def alive(self) -> bool:
@@ -263,6 +297,10 @@ class Elector:
         seat = self._seats[job]
         return seat.phase == "draining" and seat.reason == "stuck"
 
+    def is_paused(self, job: str) -> bool:
+        """Whether the store's last word was that an operator paused the job."""
+        return self._seats[job].paused
+
     def take_effects(self) -> list[Effect]:
         """What came of the calls since the last time, in order."""
         effects, self._effects = self._effects, []
@@ -276,7 +314,7 @@ class Elector:
             due = [seat for seat in self._seats.values() if self._due_at(seat) <= now]
             if due:
                 batch = self._build(now, due, witness)
-        return Step(batch, self._wake_at(witness))
+        return Step(batch, self._wake_at())
 
     def receive(self, now: float, reply: Reply | None, error: str = "") -> None:
         """Take the answer to the batch on its way; None, with what went wrong: there will be none."""
@@ -368,15 +406,17 @@ class Elector:
         else:
             seat.due = max(now, seat.not_before)
 
-    def claim(self, now: float, claim: ClaimSlot) -> None:
-        """Ask for a slot until the store answers or the term ends."""
+    def claim(self, now: float, claim: Claim) -> None:
+        """Ask for a slot, or for a trigger, until the store answers or the term ends."""
         seat = self._seats[claim.job]
+        if isinstance(claim, TakeTrigger) and claim.busy and seat.claim is not None:
+            return  # one at a time, and the next renewal tells of the trigger again
         if seat.alive and seat.token == claim.token:
             seat.claim = claim
             seat.due = now
 
     def withdraw(self, job: str) -> None:
-        """Ask no more for the slot of `claim`."""
+        """Ask no more for what was claimed."""
         self._seats[job].claim = None
 
     # -- notices ---------------------------------------------------------------------------------------------------
@@ -412,14 +452,16 @@ class Elector:
 
     def _expire(self, now: float) -> None:
         for seat in self._seats.values():
-            if seat.alive and now >= seat.deadline:
+            if 0 < seat.deadline <= now:
                 self._end(seat, "expired")
 
     def _end_what_is_over(self, now: float, witness: Witness) -> None:
         self._expire(now)
         for seat in self._seats.values():
-            if seat.alive and now >= witness.vouched_until(seat.job):
-                self._end(seat, "stuck")
+            if seat.deadline > 0:
+                seat.vouched_until = witness.vouched_until(seat.job)
+                if now >= seat.vouched_until:
+                    self._end(seat, "stuck")
             if seat.phase == "draining" and now >= seat.drain_until and not seat.abandoned:
                 if seat.alive:
                     self._end(seat, seat.reason)
@@ -431,12 +473,12 @@ class Elector:
                 if seat.reason not in OVER:
                     self._effects.append(Note("release-failed", seat.job, token=seat.token))
 
-    def _wake_at(self, witness: Witness) -> float:
+    def _wake_at(self) -> float:
         """The next moment at which something ends or, with no call on its way, something is due."""
         wake = inf
         for seat in self._seats.values():
-            if seat.alive:
-                wake = min(wake, seat.deadline, witness.vouched_until(seat.job))
+            if seat.deadline > 0:
+                wake = min(wake, seat.deadline, seat.vouched_until)
             if seat.phase == "draining" and not seat.abandoned:
                 wake = min(wake, seat.drain_until)
             if self._flight is None:
@@ -449,7 +491,7 @@ class Elector:
         return seat.phase == "follower" and seat.enabled and not seat.releasing and not self._stopping
 
     def _due_at(self, seat: _Seat) -> float:
-        if seat.alive:
+        if seat.deadline > 0:
             return seat.due
         if seat.releasing:
             # Released before, an acquisition that still is on its way would take the lease for one that has left.
@@ -475,8 +517,8 @@ class Elector:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _build(self, now: float, due: list[_Seat], witness: Witness) -> Batch:
-        bound = min(self._bound(seat, now) for seat in due)
         if self._reading is None:
+            bound = min(self._bound(seat, now) for seat in due)
             batch = Batch(project=self.project, node=self.node, bound=bound, guard=self._amnesia_guard)
             self._flight = _Flight(batch, due, now)
             return batch
@@ -593,14 +635,17 @@ class Elector:
             return
         seat.errors = 0
         if isinstance(request, Acquire):
+            seat.paused = isinstance(verdict, Barred) and verdict.why == "paused"
             if isinstance(verdict, Granted):
                 self._granted(seat, request, verdict, sent, now)
             elif isinstance(verdict, Refused):
                 self._refused(seat, verdict, sent, now)
+            elif isinstance(verdict, Barred):
+                self._barred(seat, verdict, sent, now)
         elif isinstance(request, Renew):
             if seat.alive and seat.token == request.token:
                 if isinstance(verdict, Renewed):
-                    self._renewed(seat, sent, now)
+                    self._renewed(seat, verdict, sent, now)
                 elif isinstance(verdict, Refused):
                     seat.held = verdict.holder == self.node
                     self._end(seat, "lost")
@@ -611,11 +656,11 @@ class Elector:
                 seat.due = max(now, seat.not_before)
                 if verdict.mine:
                     self._effects.append(Note("released", seat.job, token=seat.token))
-        elif isinstance(verdict, Claimed | NotClaimed) and seat.claim == request:
+        elif isinstance(verdict, Claimed | NotClaimed) and (claim := seat.claim) == request and claim is not None:
             seat.claim = None
             if verdict != Claimed():
                 seat.due = now
-            self._effects.append(ClaimAnswered(seat.job, request, verdict))
+            self._effects.append(ClaimAnswered(seat.job, claim, verdict))
 
     def _granted(self, seat: _Seat, request: Acquire, verdict: Granted, sent: float, now: float) -> None:
         options = seat.options
@@ -635,7 +680,7 @@ class Elector:
             state = state._replace(up_from=state.wall - int((sent - self._up_since) * 1e6))
         self._effects.append(Began(seat.job, seat.token, deadline, sent, state))
 
-    def _renewed(self, seat: _Seat, sent: float, now: float) -> None:
+    def _renewed(self, seat: _Seat, verdict: Renewed, sent: float, now: float) -> None:
         deadline = sent + seat.options.lock_expiry - seat.options.margin
         if now >= deadline:
             self._end(seat, "expired")
@@ -644,6 +689,15 @@ class Elector:
         seat.sent = sent
         seat.due = sent + self._beat(seat)
         self._effects.append(Extended(seat.job, deadline, sent))
+        seat.paused = verdict.order == "paused"
+        if seat.phase != "leader":
+            return
+        if verdict.order:
+            self._effects.append(Note(verdict.order, seat.job, token=seat.token))
+            self._drain(seat, verdict.order)
+            seat.drain_until = now + seat.options.shutdown_grace + seat.options.margin
+        elif verdict.trigger:
+            self._effects.append(Triggered(seat.job, seat.token, verdict.trigger))
 
     def _refused(self, seat: _Seat, verdict: Refused, sent: float, now: float) -> None:
         seat.held = verdict.holder == self.node
@@ -660,8 +714,24 @@ class Elector:
         if verdict.expires_in is not None:
             ends = verdict.expires_in + 0.001 + 0.004 * self._random()
             wait = ends if self._notices and not verdict.foreign else min(ends, wait)
-        # A notice that came while the question was on its way may be about what happened after it.
-        seat.due = now if seat.noticed_at >= sent else now + wait
+        self._ask_after(seat, wait, sent, now)
+
+    def _barred(self, seat: _Seat, verdict: Barred, sent: float, now: float) -> None:
+        """An operator keeps the lease from us; a notice tells when that changes, but for the end of its time."""
+        seat.held = verdict.mine
+        if verdict.mine:
+            seat.reason = verdict.why
+            self._give_back(seat, now)
+            return
+        wait = seat.options.lock_expiry if self._notices else self._beat(seat)
+        if verdict.seconds is not None:
+            wait = min(wait, verdict.seconds + 0.001 + 0.004 * self._random())
+        self._ask_after(seat, wait, sent, now)
+
+    def _ask_after(self, seat: _Seat, wait: float, sent: float, now: float) -> None:
+        if self._may_ask(seat):  # else a release is due, which must not wait
+            # A notice that came while the question was on its way may be about what happened after it.
+            seat.due = now if seat.noticed_at >= sent else now + wait
 
     # -- transitions -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ It never runs on the loop that it certifies: a body that blocks the job loop mus
 Only this thread touches the elector. What it decides goes into `Lease.deadline` at once, where the job loop reads it,
 and as a message to the job loop, which may take it later.
 
-A little over 300 lines: the loop, and the looking after the other loop, share the thread and its few variables.
+A little over 300 lines: the loop, and what the elector's effects do, share the thread and its few variables.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from ._election import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note
+from ._election import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note, Triggered
 from ._errors import StoreError
 from ._lease import Lease
 from ._model import StoreDown, StoreUp
+from .beat_stats import Beats
+from .loop_watch import LoopWatch
 from .stores.protocol import Batch, Progress, Reply
-from .threads import PatientLoop, where
+from .threads import PatientLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Heartbeat", "Pulse"]
 
-LONG_RUN = 0.8
-"""A run that takes longer than this part of `lock_expiry` is worth a warning."""
-
-SAY_AGAIN = 60.0
-"""Seconds until it is said again."""
-
 
 class Pulse:
     """The signs of life that job loop and heartbeat give each other, on the boot clock."""
@@ -47,9 +43,9 @@ class Pulse:
     __slots__ = ("alive_at", "beat_at", "loop_thread")
 
     def __init__(self, now: float) -> None:
-        self.alive_at = now  # the job loop turned
-        self.beat_at = now  # the heartbeat turned
-        self.loop_thread = 0
+        self.alive_at: float = now  # the job loop turned
+        self.beat_at: float = now  # the heartbeat turned
+        self.loop_thread: int = 0
 
 
 class Heartbeat:
@@ -90,9 +86,10 @@ class Heartbeat:
         self._call: asyncio.Task[None] | None = None
         self._subscribed = False
         self._notes: list[Effect] = []
-        self._blocked_said_at = -inf
-        self.store_up = False
-        self.store_seen = False
+        self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, pulse=pulse, journal=journal)
+        self.store_up: bool = False
+        self.store_seen: bool = False
+        self.beats: Beats = Beats(self, elector, journal, options)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ class Heartbeat:
                 wake_at = min(wake_at, first_ask)
             self._tell_notes()
             if not (self._wake.is_set() or elector.finished):
-                await self._sleep(min(wake_at, self._next_long_run(now)) - clock.boot())
+                await self._sleep(min(wake_at, self._watch.next_look(now)) - clock.boot())
         self._carry_out()
         self._tell_notes()
         listening.cancel()
@@ -198,7 +195,11 @@ class Heartbeat:
         now = self._clock.boot()
         self._elector.receive(now, reply, error)
         self._carry_out()
+        self.beats.answered(batch, reply, now - sent)
         if reply is not None:
+            if not batch.requests:  # a new connection, perhaps to a store that came back with older data
+                for lease in self.leases.values():
+                    lease.told = ()
             if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
                 self.store_up = self.store_seen = True
             self._journal.beat(len(batch.requests), now - sent)
@@ -234,8 +235,10 @@ class Heartbeat:
                 lease = self.leases[effect.job]
                 lease.sent = effect.sent
                 lease.deadline = effect.deadline
+                lease.told = lease.telling
                 continue
             self._notes.append(effect)
+            self.beats.carried_out(effect)
             if isinstance(effect, Began):
                 lease = self.leases[effect.job] = Lease(
                     self._clock,
@@ -257,6 +260,8 @@ class Heartbeat:
                 service.post(partial(service.runners[effect.job].end, effect.reason, effect.token))
             elif isinstance(effect, ClaimAnswered):
                 service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))
+            elif isinstance(effect, Triggered):
+                service.post(partial(service.runners[effect.job].trigger, effect.id, effect.token))
             elif effect.event == "store-down":
                 self.store_up = False
                 service.post(partial(service.tell, StoreDown(error=effect.text)))
@@ -284,6 +289,9 @@ class Heartbeat:
         lease = self.leases.get(job)
         if lease is None:
             return Progress()
+        lease.telling = lease.tick, lease.done, lease.ended_at, lease.settled
+        if lease.telling == lease.told:
+            return Progress()  # the store has it: a job at rest costs it less
         ended_ago = None if lease.ended_at is None else max(0.0, now - lease.ended_at)
         return Progress(tick=lease.tick, done=lease.done, ended_ago=ended_ago, settled=lease.settled)
 
@@ -297,29 +305,7 @@ class Heartbeat:
                 if not lease.in_thread:
                     self._elector.drained(now, job, lease.token)
             return
-        silent = now - self._pulse.alive_at
-        if silent > self._stall_limit / 2 and now - self._blocked_said_at >= SAY_AGAIN:
-            self._blocked_said_at = now
-            running = [
-                job for job, lease in self.leases.items() if lease.run_started is not None and not lease.in_thread
-            ]
-            self._journal.loop_blocked(running, silent, where(self._pulse.loop_thread))
-        for lease in self.leases.values():
-            if self._long_run_at(lease) <= now and lease.run_started is not None:
-                lease.warned_at = now
-                expiry = self._options[lease.job].lock_expiry
-                self._journal.run_long(lease.job, lease.token, now - lease.run_started, expiry)
-
-    def _long_run_at(self, lease: Lease) -> float:
-        options = self._options[lease.job]
-        if lease.run_started is None or not options.warn_on_long_run:
-            return inf
-        if lease.warned_at is not None and lease.warned_at >= lease.run_started:
-            return lease.warned_at + SAY_AGAIN if options.timeout is None else inf
-        return lease.run_started + LONG_RUN * options.lock_expiry
-
-    def _next_long_run(self, now: float) -> float:
-        return min((at for lease in self.leases.values() if (at := self._long_run_at(lease)) > now), default=inf)
+        self._watch.look(now)
 
 
 def _forget(call: asyncio.Future[Reply]) -> None:

@@ -1,7 +1,7 @@
 """A term's lease as the two threads share it, and the handles on it that bodies and hooks get.
 
-The heartbeat writes `Lease.deadline` and `Lease.sent`; the job loop writes all the rest. One object per term, never
-reused, so a handle that outlives its term can only say that the term is over.
+The heartbeat writes `deadline`, `sent`, `telling` and `told` of a `Lease`; the job loop writes all the rest. One object
+per term, never reused, so a handle that outlives its term can only say that the term is over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ._clock import Clock
-    from ._timer import Timer, Timers
+    from ._timer import Timers
 
 __all__ = ["Fence", "Lease", "Run", "StopSignal", "Term", "instant"]
 
@@ -31,6 +31,11 @@ def instant(wall: int) -> datetime:
 
 class Lease:
     """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
+
+    __slots__ = (
+        *("clock", "deadline", "done", "ended_at", "in_thread", "job", "limit", "node", "over", "project"),
+        *("run_started", "sent", "settled", "stopping", "telling", "tick", "token", "told", "warned_at"),
+    )
 
     def __init__(
         self, clock: Clock, *, project: str, job: str, node: str, token: int, deadline: float, sent: float
@@ -52,6 +57,8 @@ class Lease:
         self.done: int | None = None  # last slot whose run has ended
         self.settled: int | None = None  # all slots up to here were run or reported
         self.ended_at: float | None = None  # end of the last run
+        self.telling: tuple[object, ...] = ()  # of these four, what the request on its way reports
+        self.told: tuple[object, ...] = ()  # what the store has confirmed
 
     def valid(self) -> bool:
         """Whether this very moment lies inside the term."""
@@ -68,8 +75,8 @@ class StopSignal:
     __slots__ = ("event", "given")
 
     def __init__(self, event: threading.Event | None) -> None:
-        self.event = event
-        self.given = False
+        self.event: threading.Event | None = event
+        self.given: bool = False
 
     def give(self) -> None:
         self.given = True
@@ -112,7 +119,7 @@ class Run(Term):
     __slots__ = ("_previous", "_scheduled", "_signal", "_started", "_tick")
 
     def __init__(
-        self, lease: Lease, signal: StopSignal, *, scheduled: int, started: int, tick: int | None, previous: int | None
+        self, lease: Lease, signal: StopSignal, scheduled: int, started: int, tick: int | None, previous: int | None
     ) -> None:
         self._lease = lease
         self._signal = signal
@@ -183,20 +190,19 @@ class Fence:
     so a renewal costs nothing here.
     """
 
-    __slots__ = ("_lease", "_over", "_timer", "_timers")
+    __slots__ = ("_lease", "_over", "_timer")
 
     def __init__(self, timers: Timers, lease: Lease, over: Callable[[], None]) -> None:
-        self._timers = timers
         self._lease = lease
         self._over = over
-        self._timer: Timer = timers.at_boot(lease.deadline, self._fire)
+        self._timer = timers.at_boot(lease.deadline, self._fire)
 
     def _fire(self) -> None:
         deadline = self._lease.deadline
         if self._lease.clock.boot() >= deadline:
             self._over()
         else:
-            self._timer = self._timers.at_boot(deadline, self._fire)
+            self._timer.set(deadline)
 
     def close(self) -> None:
         self._timer.cancel()

@@ -17,31 +17,32 @@ from functools import partial
 from logging import DEBUG
 from math import inf
 from types import CoroutineType
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ._errors import LeadershipLost
-from ._lease import Fence, Run, StopSignal, Term, instant
-from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from ._lease import Fence, Run, StopSignal, Term
+from ._schedule import Due, Take
+from .ledger import Ledger
 from .scope import Scope
 from .sleeper import Sleeper
 from .stats import Counts
-from .stores.protocol import Claimed, ClaimSlot
+from .stores.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from ._clock import Clock
-    from ._election import Elector
+    from ._election import Claim, Elector
     from ._heartbeat import Heartbeat
     from ._lease import Lease
-    from ._model import MisfireCause, Now, Outcome, Reason
-    from ._schedule import Due, Missed, Ticker
+    from ._model import Now, Outcome, Reason
+    from ._schedule import Ticker
     from ._service import Service
     from ._timer import Timer, Timers
     from .jobs.definition import JobDefinition
     from .jobs.options import JobOptions
     from .journal import Journal
-    from .stores.protocol import JobState, NotClaimed
+    from .stores.protocol import JobState
     from .threads import DaemonWorker
 
 __all__ = ["Runner"]
@@ -60,6 +61,13 @@ RAN_WELL: Result = ("ok", None)
 class Runner:
     """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies."""
 
+    __slots__ = (
+        *("_answer", "_asked", "_clock", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat", "_in_flight"),
+        *("_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service", "_signal"),
+        *("_sleeper", "_state", "_task", "_timer", "_timers", "_trigger", "_worker", "counts", "job", "lease"),
+        *("options",),
+    )
+
     def __init__(
         self,
         job: JobDefinition,
@@ -75,6 +83,7 @@ class Runner:
         self.job = job
         self.options = options
         self.counts = Counts(clock)
+        self._ledger = Ledger(job.name, self.counts, clock, journal, callbacks=service.callbacks, tell=service.tell)
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
         self._clock = clock
         self._timers = timers
@@ -93,10 +102,12 @@ class Runner:
         self._timer: Timer | None = None  # its end by timeout or grace
         self._task: asyncio.Task[None]
         self._sleeper: Sleeper
+        self._asked: Claim | None = None
         self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
+        self._trigger = ""  # the id of an operator's trigger that is to be taken next
         self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
-        self._dropping = False  # the last tick was not run
+        self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
         self._worker: DaemonWorker | None = None
 
     # -- what the heartbeat and the app tell -----------------------------------------------------------------------
@@ -129,32 +140,46 @@ class Runner:
         if lease is None or token not in (None, lease.token):
             return
         if lease.in_thread and not lease.over:
-            self._journal.warn("run-without-lease", "a sync run goes on without the lease", self.job.name)
+            self._journal.warn("run-without-lease", "a sync run goes on without the lease", self.job.name, lease.token)
         lease.stopping = lease.over = True
         self._reason = reason
         if self.options.cancel_on_lost_leadership:
             self._grace_until = self._clock.boot()
         self._stop_run()
 
-    def answer(self, claim: ClaimSlot, verdict: Claimed | NotClaimed) -> None:
-        """The store's word on a slot."""
-        lease = self.lease
-        if lease is not None and lease.token == claim.token and self._answer is not None and not self._answer.done():
+    def answer(self, claim: Claim, verdict: Claimed | NotClaimed) -> None:
+        """The store's word on a claim."""
+        if claim == self._asked and self._answer is not None and not self._answer.done():
             self._answer.set_result(verdict)
 
+    def trigger(self, name: str, token: int) -> None:
+        """An operator asks for one more run; said with each renewal, until it was taken or refused."""
+        lease = self.lease
+        if lease is None or lease.token != token or self._reason is not None or name == self._trigger:
+            return
+        if self._in_flight is not None or self._answer is not None:
+            busy = TakeTrigger(job=self.job.name, token=token, id=name, busy=True)
+            self._heartbeat.post(lambda now: self._elector.claim(now, busy))
+            return
+        self._trigger = name
+        self._sleeper.wake()
+
     def look(self) -> None:
-        """Count what the run in flight has dropped so far; asked once a second, since a run that hangs never ends."""
+        """Once a second: count what the run in flight has dropped so far, since one that hangs never ends.
+
+        And ask whether each run is to be told in the log, which would cost more than a run's whole account.
+        """
+        self._debug = self._journal.says(DEBUG)
         if self._in_flight is not None:
             lease, due, ticker = self._in_flight
             if due.tick is not None:
-                _, late, missed = ticker.ended(due, self._clock.now())
-                self._account(lease, late, missed, "overlap")
+                self._ledger.lost(lease, ticker.ended(due, self._clock.now()), "overlap")
 
     def _stop_run(self) -> None:
         if self._in_flight is not None:
             self._signal.give()
         if self._on_call and self._grace_until < inf:
-            self._limit_run()
+            self._limit_run(min(self._grace_until, self._timeout_at()))
         if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
             self._answer.cancel()
         self._sleeper.wake()
@@ -183,16 +208,14 @@ class Runner:
 
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
-        self.counts.terms += 1
-        if self._service.callbacks:
-            self._service.tell(Elected(job=self.job.name, token=lease.token))
+        self._ledger.elected(lease)
         died = True
         try:
             if await self._elected(lease):
                 try:
                     await self._follow_schedule(lease)
                 except Exception as error:  # the user's interval, say; else the key is held for nothing
-                    self._journal.failed("schedule-failed", f"giving the term up: {error}", error, self.job.name)
+                    self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
                 await self._stepped_down(lease)
             died = False
@@ -202,8 +225,7 @@ class Runner:
             self._service.alive()
             if not lease.in_thread:
                 self._drained(lease, died=died)
-            if self._service.callbacks:
-                self._service.tell(SteppedDown(job=self.job.name, token=lease.token, reason=self._reason or "resigned"))
+            self._ledger.stepped_down(lease, self._reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
         """Give the term up; this replica asks for the lease again after a back-off."""
@@ -224,60 +246,82 @@ class Runner:
         if state.ended_ago is not None:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
         ticker = self.job.schedule.ticker(now, state)
+        claims = ticker.settled is not None
+        timer: Timer | None = None
         while self._reason is None:
-            wall, boot = ticker.wake(now)
-            timer: Timer | None = None
-            if wall is not None:
-                timer = self._timers.at_wall(wall, self._sleeper.ring)
-            elif boot is not None:
-                timer = self._timers.at_boot(boot, self._sleeper.ring)
-            else:
+            if self._trigger:
+                now = await self._run_triggered(lease, ticker)
+                continue
+            wake = ticker.wake(now)
+            when = wake.boot if wake.wall is None else wake.wall
+            if when is None:
                 self._journal.warn("no-future-slot", "the schedule has no future slot; nothing will run", self.job.name)
+            elif timer is None:
+                timer = (self._timers.at_boot if wake.wall is None else self._timers.at_wall)(when, self._sleeper.ring)
+            else:
+                timer.set(when)
             await self._sleeper
-            if timer is not None:
-                timer.cancel()
             if self._reason is not None:
+                if timer is not None:
+                    timer.cancel()
                 return
             now = self._clock.now()
-            if ticker.settled is not None and not lease.valid():
+            if claims and not lease.valid():
                 # Awake again before the fence. Slots are the next leader's to run or to report; it may be long gone.
                 self.end("expired")
                 return
-            due, late, missed = ticker.take(now)
-            if late or missed:
-                self._account(lease, late, missed, "late")
+            take = ticker.take(now)
+            due = take.due
+            if take.late or take.missed:
+                self._ledger.lost(lease, take, "late")
             if due is not None:
                 if due.slot is None:
-                    now = await self._execute(lease, due, ticker, now)
+                    now = await self._execute(lease, due, ticker, now, claimed=False)
                 elif await self._claim(lease, due):
-                    now = await self._execute(lease, due, ticker, self._clock.now())
-            # Only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen.
-            lease.settled = ticker.settled
+                    now = await self._execute(lease, due, ticker, self._clock.now(), claimed=True)
+            if claims:  # only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen
+                lease.settled = ticker.settled
+
+    async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
+        """An operator's extra run, if it is still to be had; the moment at which that was over."""
+        verdict = await self._ask(TakeTrigger(job=self.job.name, token=lease.token, id=self._trigger))
+        self._trigger = ""
+        now, ran = self._clock.now(), self.counts.runs
+        if isinstance(verdict, Claimed):
+            self._journal.triggered(self.job.name, lease.token)
+            now = await self._execute(lease, Due(now.wall), ticker, now, claimed=True)
+            self.counts.triggered += self.counts.runs - ran
+        return now
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
-        """Whether the slot is this term's. Asked until answered, or until it would be too late to run."""
+        """Whether the slot is this term's."""
         assert due.slot is not None  # noqa: S101 - only slots are claimed
         claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=self.job.schedule.mark)
-        self._answer = asyncio.get_running_loop().create_future()
+        verdict = await self._ask(claim, due.latest)
+        if verdict is None:
+            self._ledger.misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
+        elif isinstance(verdict, NotClaimed) and verdict.why != "lost":
+            self._ledger.misfired(
+                lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken", verdict.wall
+            )
+        return isinstance(verdict, Claimed)
+
+    async def _ask(self, claim: Claim, latest: int | None = None) -> Claimed | NotClaimed | None:
+        """The store's word, asked for until it comes; None: the term ended first, or the instant `latest` did."""
+        self._asked, self._answer = claim, asyncio.get_running_loop().create_future()
         self._heartbeat.post(lambda now: self._elector.claim(now, claim))
-        timer = None if due.latest is None else self._timers.at_wall(due.latest, self._too_late)
+        timer = None if latest is None else self._timers.at_wall(latest, self._too_late)
         try:
-            verdict = await self._answer
+            return await self._answer
         except asyncio.CancelledError:
-            if self._being_ended():
+            if self._task.cancelling():
                 raise
             self._heartbeat.post(lambda _now: self._elector.withdraw(self.job.name))
-            self._misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
-            return False
+            return None
         finally:
-            self._answer = None
+            self._asked = self._answer = None
             if timer is not None:
                 timer.cancel()
-        if isinstance(verdict, Claimed):
-            return True
-        if verdict.why != "lost":
-            self._misfired(lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken", verdict.wall)
-        return False
 
     def _too_late(self) -> None:
         """The claim got no answer in time; a step of the wall clock wakes us too, and then the claim is as late."""
@@ -286,11 +330,10 @@ class Runner:
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now) -> Now:
+    async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now, *, claimed: bool) -> Now:
         """Run the body for what is due, if the term allows it; the moment at which that was over."""
-        job, (scheduled, tick, slot, _) = self.job, due
-        claimed = slot is not None
-        while lease.valid() and (claimed or not lease.stopping):
+        job, scheduled, tick, slot = self.job, due.scheduled, due.tick, due.slot
+        while started.boot < lease.deadline and not lease.over and (claimed or not lease.stopping):
             wall, boot = started
             if not job.is_async and self._overdue(lease):
                 if tick is not None:
@@ -305,20 +348,20 @@ class Runner:
                 self._signal = StopSignal(None if job.is_async else threading.Event())
             if self._reason is not None:
                 self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
-            run = Run(lease, self._signal, scheduled=scheduled, started=wall, tick=tick, previous=self._previous_end)
+            run = Run(lease, self._signal, scheduled, wall, tick, self._previous_end)
             if tick is not None:
                 lease.tick = scheduled
             if self.options.timeout is not None:
                 # Even without a grace it takes a moment to unwind.
                 lease.limit = boot + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
             lease.run_started = boot
-            telling = self._service.callbacks or self._journal.says(DEBUG)
+            telling = self._service.callbacks or self._debug
             if telling:
-                self._tell_start(lease, due, lateness)
+                self._ledger.run_started(lease, due, lateness)
             try:
                 self._in_flight, self._cut = (lease, due, ticker), None
                 call = self._on_loop if job.is_async else self._in_thread
-                result = await call(lease, job.body, run, claimed=claimed)
+                result = await call(lease, job.body, run, claimed)
             finally:
                 self._in_flight = None
                 lease.run_started = None
@@ -326,14 +369,15 @@ class Runner:
                     lease.limit = inf
             if result is not None:
                 ended = self._clock.now()
-                lease.done = slot
+                lease.done = lease.done if slot is None else slot
                 self._previous_end, lease.ended_at = ended
                 self.counts.ran(result[0], lateness, lease.ended_at - boot, ended)
-                if telling or self._dropping or result is not RAN_WELL:
-                    self._tell_end(lease, lease.ended_at - boot, *result)
-                _, late, missed = ticker.ended(due, ended)
-                if late or missed:
-                    self._account(lease, late, missed, "overlap")
+                if telling or self._ledger.dropping or result is not RAN_WELL:
+                    reason = self._cut or self._reason or "lost"
+                    self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
+                take = ticker.ended(due, ended)
+                if take.late or take.missed:
+                    self._ledger.lost(lease, take, "overlap")
                 if self._task.cancelling():
                     raise asyncio.CancelledError  # the body swallowed it
                 return ended
@@ -341,45 +385,23 @@ class Runner:
                 break
             started = self._clock.now()
         if slot is not None:
-            self._misfired(lease, 1, slot, slot, "stopped")
+            self._ledger.misfired(lease, 1, slot, slot, "stopped")
         elif tick is not None:
-            self.counts.dropped_late += 1
-            self._dropped(lease, 1, "late")
+            self._ledger.lost(lease, Take(late=1), "late")
+        elif claimed:
+            self._journal.warn("trigger-lost", "the term ended before the extra run began", job.name, lease.token)
         return self._clock.now()
-
-    def _tell_start(self, lease: Lease, due: Due, lateness: float) -> None:
-        name = self.job.name
-        self._journal.run_started(name, lease.token, lateness)
-        if self._service.callbacks:
-            self._service.tell(
-                RunStarted(job=name, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
-            )
-
-    def _tell_end(self, lease: Lease, seconds: float, outcome: Outcome, error: BaseException | None) -> None:
-        name = self.job.name
-        if self._dropping:
-            self._dropping = False
-            self._journal.tick_ran(name)
-        self._journal.run_ended(name, lease.token, outcome, seconds)
-        if error is not None:
-            self._journal.run_failed(name, lease.token, error)
-        elif outcome == "timeout":
-            self._journal.warn("run-timeout", f"run ended at its timeout of {self.options.timeout:g} s", name)
-        elif outcome == "cancelled":
-            self._journal.run_cancelled(name, lease.token, self._cut or self._reason or "lost")
-        if self._service.callbacks:
-            self._service.tell(RunFinished(job=name, token=lease.token, outcome=outcome, duration=seconds, error=error))
 
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
         return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
 
-    async def _on_loop(self, lease: Lease, call: Callable[[H], object], handle: H, *, claimed: bool) -> Result:
+    async def _on_loop(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
         """Call the user's code inside the fence; the check is the last thing before it."""
         self._cut, self._on_call = None, True
         try:
             if self._grace_until < inf or self.options.timeout is not None:
-                self._limit_run()
+                self._limit_run(min(self._grace_until, self._timeout_at()))
             if not lease.valid() or (lease.stopping and not claimed):
                 return None
             answer = call(handle)
@@ -389,14 +411,13 @@ class Runner:
         except BaseException as error:
             return self._ended_by(error, lease, ours=self._scope.close())
         finally:
-            self._on_call = False
+            self._on_call, lease.run_started = False, None
             if self._scope.ended:
                 self._scope.close()
             if self._timer is not None:
                 self._timer.cancel()
-                self._timer = None
 
-    async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, *, claimed: bool) -> Result:
+    async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
         """Call a sync body in its thread; what it returns is awaited on the loop if it can be."""
         context = contextvars.copy_context()
         orphaned = False
@@ -417,12 +438,12 @@ class Runner:
         if self._worker is None:
             self._worker = self._service.worker(f"singletonjob-{self.job.name}")
         if self._timeout_at() < inf:
-            self._timer = self._timers.at_boot(self._timeout_at(), self._time_out)
+            self._limit_run(self._timeout_at())
         lease.in_thread = True
         try:
             called, answer = await self._worker.run(call_in_thread)
         except asyncio.CancelledError as error:
-            if not self._being_ended():
+            if not self._task.cancelling():
                 return "failed", error
             # A body that has begun goes on; it is told to end, and says when it has.
             if turn.acquire(blocking=False):
@@ -435,11 +456,10 @@ class Runner:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-                self._timer = None
         if not called:
             return None
         if inspect.isawaitable(answer):
-            result = await self._on_loop(lease, _identity, answer, claimed=True)
+            result = await self._on_loop(lease, lambda answer: answer, answer, claimed=True)
             if result is None and inspect.iscoroutine(answer):
                 answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
             return result or ("cancelled", None)
@@ -452,28 +472,26 @@ class Runner:
         """
         if ours and isinstance(error, asyncio.CancelledError):
             return ("timeout" if self._cut == "timeout" else "cancelled"), None
-        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and self._being_ended()):
+        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and self._task.cancelling()):
             raise error
         if isinstance(error, LeadershipLost) and not lease.valid():
             return "cancelled", None
         return "failed", error
 
-    def _being_ended(self) -> bool:
-        """Whether somebody from outside wants this task to end."""
-        return self._task.cancelling() > 0
-
     # -- limits of the call in flight ------------------------------------------------------------------------------
 
-    def _limit_run(self) -> None:
-        """Arm the timer that ends the call on the loop, at the earlier of its grace and its timeout."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        timeout_at = self._timeout_at()
-        if self._grace_until < timeout_at:
-            self._timer = self._timers.at_boot(self._grace_until, self._cancel)
-        elif timeout_at < inf:
-            self._timer = self._timers.at_boot(timeout_at, self._time_out)
+    def _limit_run(self, when: float) -> None:
+        """Set the timer that ends the call: on the loop, to the earlier of its grace and its timeout."""
+        if self._timer is None:
+            self._timer = self._timers.at_boot(when, self._limit_reached)
+        else:
+            self._timer.set(when)
+
+    def _limit_reached(self) -> None:
+        if self._on_call and self._grace_until < self._timeout_at():
+            self._cancel()
+        else:
+            self._time_out()
 
     def _timeout_at(self) -> float:
         started = None if self.lease is None else self.lease.run_started
@@ -498,10 +516,7 @@ class Runner:
         if hook is None:
             return True
         lease.run_started = self._clock.boot()
-        try:
-            result = await self._on_loop(lease, hook, Term(lease), claimed=False)
-        finally:
-            lease.run_started = None
+        result = await self._on_loop(lease, hook, Term(lease), claimed=False)
         outcome, error = result or ("cancelled", None)
         if outcome == "ok":
             return True
@@ -521,33 +536,3 @@ class Runner:
                 await answer
         except Exception as error:
             self._journal.hook_failed(self.job.name, lease.token, "on_stepped_down", error)
-
-    # -- accounts --------------------------------------------------------------------------------------------------
-
-    def _account(self, lease: Lease, late: int, missed: tuple[Missed, ...], cause: Literal["overlap", "late"]) -> None:
-        if late:
-            if cause == "overlap":
-                self.counts.dropped_overlap += late
-            else:
-                self.counts.dropped_late += late
-            self._dropped(lease, late, cause)
-        for slots in missed:
-            self._misfired(lease, slots.count, slots.first, slots.last, slots.cause)
-
-    def _dropped(self, lease: Lease, count: int, cause: Literal["overlap", "late"]) -> None:
-        self._dropping = True
-        self._journal.dropped(self.job.name, lease.token, count, cause)
-        if self._service.callbacks:
-            self._service.tell(TicksDropped(job=self.job.name, count=count, cause=cause))
-
-    def _misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause, wall: int = 0) -> None:
-        """`wall`: the store's clock, where that is what decided; else it was ours."""
-        self.counts.misfired += count
-        times = (instant(at).isoformat() for at in (first, last, wall or self._clock.wall()))
-        self._journal.misfired(self.job.name, lease.token, count, cause, *times)
-        if self._service.callbacks:
-            self._service.tell(Misfired(job=self.job.name, count=count, first=first, last=last, cause=cause))
-
-
-def _identity(answer: Awaitable[object]) -> Awaitable[object]:
-    return answer

@@ -6,11 +6,9 @@ A little over 300 lines: the way up and the way down are to be read against each
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import threading
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,20 +16,23 @@ from typing import TYPE_CHECKING
 from ._clock import SystemClock
 from ._election import Elector
 from ._heartbeat import Heartbeat, Pulse
-from ._lease import instant
 from ._runner import Runner
-from ._schedule import CronSchedule
 from ._timer import Timers
+from .events import EventQueue
 from .jobs.options import node_id
 from .journal import Journal
 from .stores import from_url
+from .switches import follow_switch
 from .threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._clock import Clock
+    from ._lease import Lease
     from ._model import Event
+    from .beat_stats import Beats
+    from .health import HealthState
     from .jobs.definition import JobDefinition
     from .jobs.options import AppOptions
 
@@ -42,9 +43,6 @@ STAMP_EVERY = 1.0
 
 RESTART_AFTER = 0.1
 """Seconds until a job whose task was ended from outside gets a new one."""
-
-EVENTS_KEPT = 1000
-"""Events that wait for a slow subscriber; the oldest go first."""
 
 
 class Service:
@@ -63,16 +61,16 @@ class Service:
         worker: Callable[[str], DaemonWorker] | None = None,
     ) -> None:
         self._start_heartbeat = start_heartbeat
-        self.worker = worker or DaemonWorker
+        self.worker: Callable[[str], DaemonWorker] = worker or DaemonWorker
         self._clock = clock or SystemClock()
-        self.node = node or node_id(options.node_id)
+        self.node: str = node or node_id(options.node_id)
         self._project = options.project
         self._stall_limit = options.stall_limit
         self._notes = options.notes
         self.callbacks = callbacks  # who listens to events; empty, none need be made
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._pid = os.getpid()
         self._journal = Journal(options.project, self.node, self._clock.boot)
+        self.tell: Callable[[Event], None] = EventQueue(callbacks, self._journal).put
         self._all = {job.name: (job, options.of_job(job.name, job.overrides)) for job in jobs}
         self._switches = {
             name: job.is_enabled or settings.enabled
@@ -101,9 +99,10 @@ class Service:
             journal=self._journal,
             random=draw,
         )
+        self.beats: Beats = self._heartbeat.beats
+        self.leases: dict[str, Lease] = self._heartbeat.leases
         self.runners: dict[str, Runner] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timers: Timers
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._switch_tasks: list[asyncio.Task[None]] = []
         self._stop_task: asyncio.Task[None] | None = None
@@ -117,7 +116,7 @@ class Service:
         """Begin to take part, on the running loop. Waits for nothing, least of all for the store."""
         self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
-        self._announce()
+        self._journal.announce(self._notes, self._all.values(), self._clock.wall())
         if not self._settings:
             self._heartbeat_ended.set()
         margin = min((settings.margin for settings in self._settings.values()), default=1.0)
@@ -136,33 +135,12 @@ class Service:
             self._start_runner(name)
             switch = self._switches[name]
             if callable(switch):
-                self._switch_tasks.append(asyncio.create_task(self._follow_switch(name, switch)))
+                turn = partial(self._turn, name)
+                following = follow_switch(name, switch, settings.heartbeat_interval, turn, self._journal)
+                self._switch_tasks.append(asyncio.create_task(following))
         if self._settings:
             self._stamp()
             self._start_heartbeat(self._heartbeat)
-
-    def _announce(self) -> None:
-        journal = self._journal
-        for note in self._notes:
-            level = logging.WARNING if note.event == "unknown-job" else logging.INFO
-            journal.say(level, note.event, note.text, job=note.job)
-        for name, (job, settings) in self._all.items():
-            if settings.enabled is False:
-                journal.disabled(name)
-                continue
-            more = ""
-            if isinstance(job.schedule, CronSchedule):
-                cron = job.schedule.cron
-                following = cron.after(self._clock.wall())
-                if following is not None:
-                    order = " (seconds first)" if len(cron.expression.split()) == 6 else ""
-                    when = f"{cron.local(following).isoformat()} ({cron.tz}), {instant(following).isoformat()} in UTC"
-                    more = f"; cron {cron.expression!r}{order}, next at {when}"
-                for warning in cron.warnings:
-                    journal.warn("schedule-warning", warning, name)
-            journal.started(name, more)
-            if settings.warning is not None:
-                journal.warn("options-warning", settings.warning, name)
 
     def _start_runner(self, name: str) -> None:
         task = self.runners[name].start()
@@ -199,33 +177,14 @@ class Service:
             self._journal.failed("heartbeat-silent", f"the heartbeat has not beaten for {silent:.1f} s")
         for runner in self.runners.values():
             runner.look()
-        self._stamp_timer = asyncio.get_running_loop().call_later(STAMP_EVERY, self._stamp)
+        self._stamp_timer = self._timers.at_boot(now + STAMP_EVERY, self._stamp)
 
     def _longest_silence(self) -> float:
         return min(settings.lock_expiry for settings in self._settings.values())
 
-    async def _follow_switch(self, name: str, ask: Callable[[], object]) -> None:
-        """Ask the live switch once per heartbeat; until its first answer the job does not compete."""
-        import inspect
-
-        last: bool | None = None
-        while True:
-            try:
-                answer = ask()
-                on = bool(await answer if inspect.isawaitable(answer) else answer)
-            except (Exception, asyncio.CancelledError) as error:
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise  # ours; any other came out of the switch
-                on = last if last is not None else True
-                self._journal.switch_failed(name, error, kept=on)
-            if on != last:
-                (self._switched_off.discard if on else self._switched_off.add)(name)
-                self._heartbeat.post(lambda now, on=on: self._elector.set_enabled(now, name, on))  # type: ignore[misc]  # binds `on`
-                if last is not None or not on:
-                    self._journal.switched(name, on=on)
-                last = on
-            await asyncio.sleep(self._settings[name].heartbeat_interval)
+    def _turn(self, name: str, on: bool) -> None:
+        (self._switched_off.discard if on else self._switched_off.add)(name)
+        self._heartbeat.post(lambda now: self._elector.set_enabled(now, name, on))
 
     # -- down ------------------------------------------------------------------------------------------------------
 
@@ -309,46 +268,35 @@ class Service:
             self._journal.failed("heartbeat-died", f"the heartbeat died: {error!r}", error)
         self._heartbeat_ended.set()
 
-    # -- events ----------------------------------------------------------------------------------------------------
-
-    def tell(self, event: Event) -> None:
-        if not self.callbacks:
-            return
-        if not self._events:
-            asyncio.get_running_loop().call_soon(self._dispatch)
-        self._events.append(event)
-
-    def _dispatch(self) -> None:
-        """Hand on one event per turn of the loop, so that ticks come in between."""
-        event = self._events.popleft()
-        if self._events:
-            asyncio.get_running_loop().call_soon(self._dispatch)
-        for callback in tuple(self.callbacks):
-            try:
-                callback(event)
-            except Exception as error:
-                self._journal.say(logging.ERROR, "subscriber-failed", f"a subscriber raised {error!r}", error=error)
-
     # -- what is asked of it ---------------------------------------------------------------------------------------
 
     def is_leader(self, name: str) -> bool:
         """Whether this process holds a valid term of the job at this moment; false in a forked child."""
-        lease = self._heartbeat.leases.get(name)
+        lease = self.leases.get(name)
         return lease is not None and lease.valid() and self._pid == os.getpid()
 
     @property
     def ready(self) -> bool:
-        """Whether the store has answered once, or no job asks it for anything."""
-        return self._heartbeat.store_seen or not self._settings
+        """Whether the store has answered once, or no job asks it for anything; false in a forked child."""
+        return (self._heartbeat.store_seen or not self._settings) and self._pid == os.getpid()
 
-    def state(self, name: str) -> str:
-        """How the job stands here, in one word of `Health`."""
-        if name not in self._settings or name in self._switched_off:
+    def state(self, name: str) -> HealthState:
+        """How the job stands here, in one word of `Health`. Safe from any thread, and while the job loop is blocked."""
+        if name not in self._settings or self._pid != os.getpid():
             return "disabled"
-        now = self._clock.boot()
-        silent = now - self._pulse.alive_at >= self._stall_limit or now - self._pulse.beat_at > self._longest_silence()
-        if silent or self._elector.is_stuck(name):
+        now, lease = self._clock.boot(), self.leases.get(name)
+        silent, beatless = now - self._pulse.alive_at, now - self._pulse.beat_at > self._longest_silence()
+        # Past its limit a run is stuck also where its term has ended for another reason.
+        overrun = lease is not None and now >= lease.limit and (lease.run_started is not None or lease.in_thread)
+        if silent >= self._stall_limit or beatless or overrun or self._elector.is_stuck(name):
             return "stuck"
-        if self.is_leader(name):
-            return "leading"
-        return "following" if self._heartbeat.store_up else "store_down"
+        if silent >= self._stall_limit / 2:
+            return "starved"
+        if name in self._switched_off:
+            return "disabled"
+        leading = self.is_leader(name)
+        if not (leading or self._heartbeat.store_up):
+            return "store_down"
+        if self._elector.is_paused(name):
+            return "paused"
+        return "leading" if leading else "following"

@@ -10,14 +10,21 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ._lease import instant
+from ._schedule import CronSchedule
 
-    from ._model import Reason
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ._cron import Cron
+    from ._model import MisfireCause, Reason
+    from .jobs.definition import JobDefinition
+    from .jobs.options import JobOptions
+    from .jobs.sources import Note
 
 __all__ = ["Journal"]
 
-logger = logging.getLogger("singletonjob")
+logger: logging.Logger = logging.getLogger("singletonjob")
 
 QUIET = 60.0
 """What goes on and on is said at most once in so many seconds."""
@@ -32,11 +39,19 @@ LOST: dict[Reason, str] = {
 }
 
 
+def _shown(error: BaseException) -> str:
+    """What the user's code raised. If that cannot be shown, this must not be taken for a fault of the schedule."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__qualname__
+
+
 class Journal:
     """Writes the log lines of one replica. `now` is the boot clock."""
 
     def __init__(self, project: str, node: str, now: Callable[[], float]) -> None:
-        self.says = logger.isEnabledFor  # asked first where it is often: no text is made that nobody reads
+        self.says: Callable[[int], bool] = logger.isEnabledFor  # asked first where it is often
         self.project = project
         self.node = node
         self._now = now
@@ -45,6 +60,7 @@ class Journal:
         self._in_a_row: dict[str, int] = {}
         self._misfires: dict[str, tuple[int, str]] = {}  # not told yet: how many, and the first of them
         self._outage_told = False
+        self.misfires: dict[tuple[str, MisfireCause], int] = {}  # all of them, by job and cause: lines are held back
 
     def say(
         self,
@@ -68,6 +84,22 @@ class Journal:
         self._said[what] = now
         return False
 
+    def announce(self, notes: Iterable[Note], jobs: Iterable[tuple[JobDefinition, JobOptions]], wall: int) -> None:
+        """What there is to say when the app starts, at the wall-clock instant `wall`."""
+        for note in notes:
+            level = logging.WARNING if note.event == "unknown-job" else logging.INFO
+            self.say(level, note.event, note.text, job=note.job)
+        for job, options in jobs:
+            if options.enabled is False:
+                self.disabled(job.name)
+                continue
+            cron = job.schedule.cron if isinstance(job.schedule, CronSchedule) else None
+            for warning in cron.warnings if cron is not None else ():
+                self.warn("schedule-warning", warning, job.name)
+            self.started(job.name, "" if cron is None else _next_slot(cron, wall))
+            if options.warning is not None:
+                self.warn("options-warning", options.warning, job.name)
+
     # -- INFO ------------------------------------------------------------------------------------------------------
 
     def started(self, job: str, more: str = "") -> None:
@@ -83,6 +115,9 @@ class Journal:
     def switched(self, job: str, *, on: bool) -> None:
         text = "enabled; competing again" if on else "disabled live; giving up the lease"
         self.say(logging.INFO, "enabled" if on else "switched-off", text, job=job)
+
+    def triggered(self, job: str, token: int) -> None:
+        self.say(logging.INFO, "triggered", "an extra run, which an operator asked for", job=job, token=token)
 
     def run_cancelled(self, job: str, token: int, reason: str) -> None:
         self.say(logging.INFO, "run-cancelled", f"run cancelled: {reason}", job=job, token=token, reason=reason)
@@ -109,14 +144,15 @@ class Journal:
         self.say(logging.WARNING, "loop-blocked", text, job=jobs[0] if len(jobs) == 1 else None)
 
     def switch_failed(self, job: str, error: BaseException, *, kept: bool) -> None:
-        text = f"the live switch raised {error!r}; it stays {'on' if kept else 'off'}"
+        text = f"the live switch raised {_shown(error)}; it stays {'on' if kept else 'off'}"
         self.say(logging.WARNING, "switch-failed", text, job=job)
 
-    def misfired(self, job: str, token: int, count: int, cause: str, first: str, last: str, wall: str) -> None:
+    def misfired(self, job: str, token: int, count: int, cause: MisfireCause, first: str, last: str, wall: str) -> None:
         """The first of a cause, then at most one summary a minute: a job of every second may miss them all.
 
         `wall` is the time that a slot of a wrong clock is held against.
         """
+        self.misfires[job, cause] = self.misfires.get((job, cause), 0) + count
         what = f"misfired {job} {cause}"
         held, first = self._misfires.get(what, (0, first))
         count += held
@@ -154,16 +190,27 @@ class Journal:
         if self._in_a_row:
             self._in_a_row.pop(job, None)
 
-    def warn(self, event: str, text: str, job: str | None = None) -> None:
-        self.say(logging.WARNING, event, text, job=job)
+    def warn(self, event: str, text: str, job: str | None = None, token: int | None = None) -> None:
+        self.say(logging.WARNING, event, text, job=job, token=token)
+
+    def run_timed_out(self, job: str, token: int, seconds: float) -> None:
+        text = f"run ended at its timeout, after {seconds:.3g} s"
+        self.say(logging.WARNING, "run-timeout", text, job=job, token=token)
 
     # -- ERROR -----------------------------------------------------------------------------------------------------
 
     def run_failed(self, job: str, token: int, error: BaseException) -> None:
-        self.say(logging.ERROR, "run-failed", f"run failed: {error!r}", job=job, token=token, error=error)
+        self.say(logging.ERROR, "run-failed", f"run failed: {_shown(error)}", job=job, token=token, error=error)
 
     def hook_failed(self, job: str, token: int, hook: str, error: BaseException) -> None:
-        self.say(logging.ERROR, "hook-failed", f"{hook} raised {error!r}", job=job, token=token, error=error)
+        self.say(logging.ERROR, "hook-failed", f"{hook} raised {_shown(error)}", job=job, token=token, error=error)
+
+    def schedule_failed(self, job: str, token: int, error: BaseException) -> None:
+        text = f"giving the term up: {_shown(error)}"
+        self.say(logging.ERROR, "schedule-failed", text, job=job, token=token, error=error)
+
+    def subscriber_failed(self, error: BaseException) -> None:
+        self.say(logging.ERROR, "subscriber-failed", f"a subscriber raised {_shown(error)}", error=error)
 
     def failed(self, event: str, text: str, error: BaseException | None = None, job: str | None = None) -> None:
         self.say(logging.ERROR, event, text, job=job, error=error)
@@ -193,6 +240,10 @@ class Journal:
         match event:
             case "released":
                 self.say(logging.INFO, event, "leadership released", job=job, token=token)
+            case "paused":
+                self.say(logging.INFO, event, "paused live by an operator; giving up the lease", job=job, token=token)
+            case "resigned":
+                self.say(logging.INFO, event, "told by an operator to step down", job=job, token=token)
             case "release-failed":
                 self.say(logging.ERROR, event, "release failed; the lease is left to expire", job=job, token=token)
             case "run-did-not-stop":
@@ -222,3 +273,12 @@ class Journal:
                 self.say(logging.WARNING, event, text, job=job)
             case _:
                 pass
+
+
+def _next_slot(cron: Cron, wall: int) -> str:
+    following = cron.after(wall)
+    if following is None:
+        return ""
+    order = " (seconds first)" if len(cron.expression.split()) == 6 else ""
+    when = f"{cron.local(following).isoformat()} ({cron.tz}), {instant(following).isoformat()} in UTC"
+    return f"; cron {cron.expression!r}{order}, next at {when}"

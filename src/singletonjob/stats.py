@@ -27,7 +27,8 @@ class JobStats:
 
     `runs` = `ok` + `failed` + `cancelled` + `timeout`. Ticks that did not run are in `dropped_overlap` (the previous
     run was in flight) and `dropped_late`: every tick of a leader is in one of these or in `runs`. Slots that did not
-    run when due are in `misfired`. `terms` counts elections won.
+    run when due are in `misfired`. `terms` counts elections won, `triggered` the runs that an operator asked for: they
+    are in `runs` and were no ticks.
 
     `lateness` tells how long after its time each run started, `duration` how long it took, both in seconds. `last_ok`
     is when a run last ended well here, aware, in UTC; `stale` is how many seconds ago that was. None: not yet.
@@ -42,6 +43,7 @@ class JobStats:
     dropped_late: int
     misfired: int
     terms: int
+    triggered: int
     lateness: Histogram
     duration: Histogram
     last_ok: datetime | None
@@ -53,7 +55,7 @@ class Counts:
 
     __slots__ = (
         *("_clock", "_duration", "_lateness", "_new", "_ok", "_outcomes", "_sorting"),
-        *("dropped_late", "dropped_overlap", "misfired", "terms"),
+        *("dropped_late", "dropped_overlap", "misfired", "terms", "triggered"),
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -64,7 +66,7 @@ class Counts:
         self._ok: Now | None = None
         self._new: list[tuple[Outcome, float, float]] = []  # not sorted into the histograms yet
         self._sorting = threading.Lock()
-        self.dropped_overlap = self.dropped_late = self.misfired = self.terms = 0
+        self.dropped_overlap = self.dropped_late = self.misfired = self.terms = self.triggered = 0
 
     @property
     def runs(self) -> int:
@@ -102,6 +104,7 @@ class Counts:
                 dropped_late=self.dropped_late,
                 misfired=self.misfired,
                 terms=self.terms,
+                triggered=self.triggered,
                 lateness=self._lateness.copy(),
                 duration=self._duration.copy(),
                 last_ok=None if self._ok is None else instant(self._ok.wall),

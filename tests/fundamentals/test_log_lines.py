@@ -258,7 +258,9 @@ def test_a_sync_run_that_goes_on_without_the_lease_is_told_once() -> None:
         eventually(lambda: logs.of("run-without-lease"))
         time.sleep(0.5)
         over.set()
-    assert said(the_one(logs, "run-without-lease")) == (WARNING, "job", None)
+    goes_on = the_one(logs, "run-without-lease")
+    assert said(goes_on) == (WARNING, "job", None)
+    assert goes_on.token == logs.of("elected")[0].token
     assert said(the_one(logs, "lost")) == (WARNING, "job", "lost")
 
 
@@ -396,6 +398,31 @@ def test_a_failed_run_is_an_error_with_the_traceback_of_the_users_code() -> None
     run_virtually(main())
 
 
+def test_an_exception_that_cannot_be_shown_is_a_failed_run_like_any_other_and_costs_no_leadership() -> None:
+    class UnshowableError(Exception):
+        def __repr__(self) -> str:
+            raise OSError("gone")
+
+        __str__ = __repr__
+
+    async def main() -> None:
+        app = app_on(gate())
+
+        @app.interval(1, name="job")
+        async def job() -> None:
+            raise UnshowableError
+
+        with Capture() as logs:
+            async with running(app):
+                await asyncio.sleep(3.5)
+                assert app.stats()["job"].terms == 1
+        assert {said(r) for r in logs.of("run-failed")} == {(ERROR, "job", None)}
+        assert "raise UnshowableError" in logs.text(logs.of("run-failed")[0])
+        assert "schedule-failed" not in logs.events()
+
+    run_virtually(main())
+
+
 def test_each_run_is_told_at_debug_when_it_starts_and_when_it_ends_with_its_duration() -> None:
     async def main() -> None:
         app = app_on(gate())
@@ -421,6 +448,7 @@ def test_a_run_cut_at_its_timeout_is_a_warning_that_names_the_limit() -> None:
                 await asyncio.sleep(5)
         record = the_one(logs, "run-timeout")
         assert said(record) == (WARNING, "job", None)
+        assert record.token == logs.of("elected")[0].token
         assert "3 s" in record.getMessage()
 
     run_virtually(main())

@@ -420,11 +420,13 @@ def test_a_slot_that_comes_when_the_lease_was_stolen_is_the_next_leader_s(
         scene.until(19.9)
         scene.steal("job", 12)
         scene.until(45)
-        assert [(run.process, second(run.scheduled)) for run in scene.runs("job", since=15)] == [
-            ("b", slot) for slot in (*runs, 40)
-        ]
-        assert scene.missed(a) == [Missed("stopped", 20, 20, 1)]
-        assert scene.missed(b) == missed
+        told = scene.runs("job", since=15)
+        assert [second(run.scheduled) for run in told] == [*runs, 40]
+        assert len({run.process for run in told}) == 1  # whoever asks first when the stolen lease ends
+        stopped = Missed("stopped", 20, 20, 1)
+        by_next = [one for one in (*scene.missed(a), *scene.missed(b)) if one != stopped]
+        assert scene.missed(a)[0] == stopped
+        assert by_next == missed
 
 
 # -- a run that was cut short ------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class Tests(NamedTuple):
 
 
 ELECTION = Tests(("tests/unit/test_election.py",))
+ELECTION_ORDERS = Tests(("tests/unit/test_election_orders.py",))
 RUNS = Tests(
     (
         "tests/fundamentals/test_last_moment.py",
@@ -93,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "a deadline that has passed does not end the term",
-            "if seat.alive and now >= seat.deadline:",
+            "if 0 < seat.deadline <= now:",
             "if False:",
             "test_the_deadline_ends_the_term_at_that_moment_with_the_call_still_hanging",
         ),
@@ -217,7 +218,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "vouching ignored",
-            "if seat.alive and now >= witness.vouched_until(seat.job):",
+            "if now >= seat.vouched_until:",
             "if False:",
             "test_a_term_that_nobody_vouches_for_is_neither_renewed_nor_released",
         ),
@@ -256,6 +257,46 @@ MUTANTS: tuple[Mutant, ...] = (
             "            bound = min(bound, (seat.deadline - now) / 2)\n",
             "            pass\n",
             "test_a_call_is_bounded_by_half_the_time_to_the_earliest_deadline_it_carries",
+        ),
+    ),
+    *_of(
+        "_election.py",
+        ELECTION_ORDERS,
+        (
+            "an order to end is not heeded",
+            "        if verdict.order:\n",
+            "        if verdict.order and not verdict.order:\n",
+            "test_a_leader_that_is_told_to_end_drains",
+        ),
+        (
+            "an order to end has no grace",
+            "            seat.drain_until = now + seat.options.shutdown_grace + seat.options.margin\n        elif verdict.trigger",
+            "        elif verdict.trigger",
+            "test_a_body_that_does_not_end_in_its_grace_and_margin_is_left_with_its_lease",
+        ),
+        (
+            "a key of our own is kept when we are barred",
+            "        if verdict.mine:\n            seat.reason",
+            "        if False:\n            seat.reason",
+            "test_a_key_that_names_us_from_before_is_given_back_when_we_are_barred",
+        ),
+        (
+            "a refusal moves a release that is due",
+            "        if self._may_ask(seat):  # else a release",
+            "        if True:  # else a release",
+            "test_a_release_that_is_due_does_not_wait",
+        ),
+        (
+            "busy takes the place of a claim",
+            "if isinstance(claim, TakeTrigger) and claim.busy and seat.claim is not None:",
+            "if False:",
+            "test_that_a_run_is_in_flight_is_not_said_over_a_claim",
+        ),
+        (
+            "a job that drains is triggered",
+            '        if seat.phase != "leader":\n            return\n        if verdict.order',
+            "        if verdict.order",
+            "test_a_trigger_for_a_job_that_drains_is_not_told",
         ),
     ),
     *_of(
@@ -319,7 +360,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "the fence does not arm itself again",
-            "            self._timer = self._timers.at_boot(deadline, self._fire)\n",
+            "            self._timer.set(deadline)\n",
             "            pass\n",
             "test_the_fence_closes_at_the_deadline_that_holds_then_and_only_once",
         ),
@@ -397,13 +438,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "drained before the body has ended",
-            "        self.counts.terms += 1\n",
-            "        self.counts.terms += 1\n        self._drained(lease, died=False)\n",
+            "        self._ledger.elected(lease)\n",
+            "        self._ledger.elected(lease)\n        self._drained(lease, died=False)\n",
             "test_at_shutdown_a_run_is_told_and_goes_on_within_its_grace_and_is_released_as_soon_as_it_has_ended",
         ),
         (
             "dropped ticks are not counted",
-            '                if late or missed:\n                    self._account(lease, late, missed, "overlap")\n',
+            '                if take.late or take.missed:\n                    self._ledger.lost(lease, take, "overlap")\n',
             "",
             "test_a_tick_that_arrives_while_a_run_is_in_flight_is_dropped_and_counted",
         ),
@@ -521,8 +562,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "rules: a claim without the lease",
-            "    if record.holder != node or record.token != request.token:\n        return NotClaimed",
-            "    if False:\n        return NotClaimed",
+            "            if record.holder != node or record.token != request.token:\n                return NotClaimed",
+            "            if False:\n                return NotClaimed",
             "test_a_claim_needs_the_term_in_force",
         ),
         (
@@ -563,6 +604,64 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
+        "stores/rules.py",
+        MEMORY,
+        (
+            "rules: a paused job is led",
+            "    if paused is not None:\n        seconds",
+            "    if False:\n        seconds",
+            "test_nobody_gets_a_lease_that_is_paused_until_it_is_resumed",
+        ),
+        (
+            "rules: a pause frees the lease",
+            "            record.paused = Paused(order.by",
+            "            record.holder = record.expires = None\n            record.paused = Paused(order.by",
+            "test_an_order_leaves_the_lease_to_its_holder",
+        ),
+        (
+            "rules: one that stepped down is not barred",
+            "    if resigned is not None:\n        return",
+            "    if False:\n        return",
+            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+        ),
+        (
+            "rules: one that stepped down stays barred when another term began",
+            '    record.resign = ""\n',
+            "",
+            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+        ),
+        (
+            "rules: a trigger is taken twice",
+            '        record.trigger, record.triggered = "", outcome\n',
+            "        record.triggered = outcome\n",
+            "test_a_trigger_is_taken_by_one_term_once_however_often_it_asks",
+        ),
+        (
+            "rules: a trigger is taken after its time",
+            "if trigger_in_force(record.trigger, wall) != request.id:",
+            'if record.trigger.partition(";")[2] != request.id:',
+            "test_a_trigger_is_not_taken_after_its_time_or_when_it_was_withdrawn",
+        ),
+        (
+            "rules: slots of a pause are owed",
+            "                record.off = -wall  # slots of the pause",
+            "                pass  # slots of the pause",
+            "test_slots_of_a_pause_are_not_owed_and_those_after_it_are",
+        ),
+        (
+            "rules: slots after a pause that a term outlived are not owed",
+            "    if record.off is not None and record.off < 0 and not paused:",
+            "    if False:",
+            "test_slots_of_a_pause_are_not_owed_and_those_after_it_are",
+        ),
+        (
+            "rules: an order is no news",
+            "isinstance(verdict, Ordered) and verdict.changed\n\n\ndef _acquire",
+            "False\n\n\ndef _acquire",
+            "test_each_order_that_changes_something_is_heard",
+        ),
+    ),
+    *_of(
         "stores/memory.py",
         MEMORY,
         (
@@ -579,7 +678,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "memory: no notices",
-            "                        listener.tell(released)\n",
+            "                        listener.tell(news)\n",
             "                        pass\n",
             "test_each_release_is_heard_by_the_others_of_the_project",
         ),
@@ -759,14 +858,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a renewal acquires",
-            "  if holder ~= node or state.token ~= tonumber(token) then\n    return refused(lock, holder, state)\n  end\n",
-            "  if (holder and holder ~= node) or state.token ~= tonumber(token) then\n    return refused(lock, holder, state)\n  end\n  call('SET', lock, node)\n",
+            "  if state and (holder ~= node or state.token ~= tonumber(token)) then\n    return refused(lock, holder, state)\n  end\n",
+            "  if state and ((holder and holder ~= node) or state.token ~= tonumber(token)) then\n    return refused(lock, holder, state)\n  end\n  call('SET', lock, node)\n",
             "test_a_renewal_that_comes_after_the_end_does_not_revive",
         ),
         (
             "redis: a renewal by value only",
-            "  if holder ~= node or state.token ~= tonumber(token) then\n    return refused(lock, holder, state)",
-            "  if holder ~= node then\n    return refused(lock, holder, state)",
+            "  if state and (holder ~= node or state.token ~= tonumber(token)) then\n    return refused(lock, holder, state)",
+            "  if state and holder ~= node then\n    return refused(lock, holder, state)",
             "test_a_late_renewal_of_my_earlier_term_does_not_extend_my_later_one",
         ),
         (
@@ -783,8 +882,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: the release is not published",
-            "  released[#released + 1] = job\n",
-            "",
+            "  call('DEL', lock)\n  news[#news + 1] = job\n",
+            "  call('DEL', lock)\n",
             "test_each_release_is_heard_by_the_others_of_the_project",
         ),
         (
@@ -813,8 +912,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a claim without the lease",
-            "  if holder ~= node or state.token ~= tonumber(token) then\n    return 'L'",
-            "  if false then\n    return 'L'",
+            "  if holder == node and state.token == tonumber(token) then\n    return state",
+            "  if true then\n    return state",
             "test_a_claim_needs_the_term_in_force",
         ),
         (
@@ -837,14 +936,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a renewal by token only",
-            "  if holder ~= node or state.token ~= tonumber(token) then\n    return refused(lock, holder, state)",
-            "  if state.token ~= tonumber(token) then\n    return refused(lock, holder, state)",
+            "  if state and (holder ~= node or state.token ~= tonumber(token)) then\n    return refused(lock, holder, state)",
+            "  if state and state.token ~= tonumber(token) then\n    return refused(lock, holder, state)",
             "test_a_replica_without_the_lease_reports_nothing",
         ),
         (
             "redis: a claim by token only",
-            "  if holder ~= node or state.token ~= tonumber(token) then\n    return 'L'",
-            "  if state.token ~= tonumber(token) then\n    return 'L'",
+            "  if holder == node and state.token == tonumber(token) then\n    return state",
+            "  if state.token == tonumber(token) then\n    return state",
             "test_a_claim_needs_the_term_in_force",
         ),
         (
@@ -906,6 +1005,68 @@ MUTANTS: tuple[Mutant, ...] = (
             "if tick ~= '' and not (stored and tonumber(tick) <= stored) then",
             "if tick ~= '' then",
             "test_a_release_reports_too_and_reports_only_grow",
+        ),
+    ),
+    *_of(
+        "stores/sqlite.py",
+        SQLITE_FILE,
+        (
+            "sqlite: the operator becomes the holder's life",
+            "            elif record.holder == batch.node:  # else",
+            "            else:  # else",
+            "test_an_operator_that_dies_after_its_order",
+        ),
+    ),
+    *_of(
+        "stores/exchange.lua",
+        REDIS,
+        (
+            "redis: a paused job is led",
+            "  if paused then\n    return 'B;paused",
+            "  if false then\n    return 'B;paused",
+            "test_nobody_gets_a_lease_that_is_paused_until_it_is_resumed",
+        ),
+        (
+            "redis: one that stepped down is not barred",
+            "  if resigned then\n    return 'B",
+            "  if false then\n    return 'B",
+            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+        ),
+        (
+            "redis: one that stepped down stays barred when another term began",
+            "  if state.resign ~= '' then",
+            "  if false then",
+            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+        ),
+        (
+            "redis: a trigger is taken twice",
+            "call('HSET', key, 'trigger', '', 'triggered', outcome)",
+            "call('HSET', key, 'triggered', outcome)",
+            "test_a_trigger_is_taken_by_one_term_once_however_often_it_asks",
+        ),
+        (
+            "redis: a renewal at rest hears no order",
+            "  return field[1] == token and orders == '' and",
+            "  return field[1] == token and",
+            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+        ),
+        (
+            "redis: a renewal at rest needs no token",
+            "  return field[1] == token and orders == '' and",
+            "  return orders == '' and",
+            "test_a_renewal_needs_the_token_of_the_term",
+        ),
+        (
+            "redis: slots of a pause are owed",
+            "  if not (state.off and state.off < 0) then\n    fields[3]",
+            "  if false then\n    fields[3]",
+            "test_slots_of_a_pause_are_not_owed_and_those_after_it_are",
+        ),
+        (
+            "redis: an order is no news",
+            "    call('HSET', key, unpack(fields))\n    news[#news + 1] = job\n",
+            "    call('HSET', key, unpack(fields))\n",
+            "test_each_order_that_changes_something_is_heard",
         ),
     ),
     *_of(

@@ -71,7 +71,7 @@ class Bodies:
     def count(self, job: str) -> None:
         """A run of the job begins now."""
         counts = self._process.service.runners[job].counts
-        self.counted[job] = counts.runs + counts.dropped_late + counts.dropped_overlap
+        self.counted[job] = counts.runs - counts.triggered + counts.dropped_late + counts.dropped_overlap
 
     # -- the record ---------------------------------------------------------------------------------------------------
 

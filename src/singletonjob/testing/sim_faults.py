@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PROFILES", "Profile"]
 
-BODIES = {"quick": 12, "long": 3, "blocking": 0.6, "wedged": 0.1, "endless": 0.3, "rude": 0.2}
+BODIES: dict[str, float] = {"quick": 12, "long": 3, "blocking": 0.6, "wedged": 0.1, "endless": 0.3, "rude": 0.2}
 
-SYNC_BODIES = {"quick": 10, "long": 3, "endless": 1, "checks": 1, "deaf": 0.5}
+SYNC_BODIES: dict[str, float] = {"quick": 10, "long": 3, "endless": 1, "checks": 1, "deaf": 0.5}
 
 NOISY = Network(
     lost_request=0.02,
@@ -38,7 +38,8 @@ class Profile:
     else in the process holds its job loop), end_task (the task that runs a job is cancelled from outside), cut,
     cut_requests, cut_replies, deaf (no notices), wall_step, switch (a job is disabled for a while). Of all processes:
     stop_all (each stops, nearly at once). Of the store: refuse, freeze, silence, restart, restart_old (with a state
-    from some time ago), store_step (its clock jumps by up to half the margin).
+    from some time ago), store_step (its clock jumps by up to half the margin). Of an operator: order_pause (a job is
+    paused, and resumed later), order_step_down, order_trigger.
 
     `aim` is the chance that a fault hits a leader; `at_limit` the chance that the clock rates are as far apart as is
     promised, the leader's slow, the store's and the others' fast; `skew` how wrong wall clocks are, in seconds.
@@ -57,7 +58,7 @@ class Profile:
     skew: float = 0.5
 
 
-ALL = {
+ALL: dict[str, float] = {
     "crash": 3,
     "stop": 3,
     "pause": 2,
@@ -186,6 +187,24 @@ PROFILES: Mapping[str, Profile] = {
             number=14.0,
             longest=1.0,
             aim=0.9,
+        ),
+        # An operator who gives one order after the other, some while a hand-over is under way.
+        Profile(
+            name="ordered",
+            faults={
+                "order_pause": 5,
+                "order_step_down": 4,
+                "order_trigger": 8,
+                "stop": 1,
+                "crash": 1,
+                "cut_replies": 1,
+                "deaf": 1,
+                "switch": 1,
+                "block": 1,
+            },
+            bodies={"quick": 4, "long": 2, "endless": 0.5, "blocking": 0.5},
+            number=20.0,
+            longest=1.5,
         ),
         # Sync bodies only: nothing can cancel them.
         Profile(name="threads", faults={**ALL, "end_task": 2, "nap": 2}, sync=1.0),

@@ -94,6 +94,8 @@ class History:
     runs: list[SimRun] = field(default_factory=list[SimRun])
     leases: dict[tuple[str, int], Lease] = field(default_factory=dict[tuple[str, int], Lease])
     claims: dict[tuple[str, int, int], float] = field(default_factory=dict[tuple[str, int, int], float])
+    taken: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # triggers, by which token
+    pauses: list[Fault] = field(default_factory=list[Fault])
     faults: list[Fault] = field(default_factory=list[Fault])
     losses: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # when, and its clock then
     frozen: list[Fault] = field(default_factory=list[Fault])  # all that stopped a job loop from turning
@@ -122,6 +124,25 @@ class History:
         self.claims.setdefault((job, token, slot), when)
         self.say(when, f"store: {job} slot {slot % 10**9} claimed by {node}")
 
+    def took(self, when: float, job: str, node: str, token: int, name: str) -> None:
+        """The store gave a trigger to a term, for the first time or once more."""
+        if self.taken.setdefault((job, name), token) != token:
+            self.errors.append(f"{job}: trigger {name} was taken by two terms")
+        self.say(when, f"store: {job} trigger {name} taken by {node}")
+
+    def ordered(self, when: float, job: str, order: str, outcome: str) -> None:
+        """An operator's order came to this."""
+        if outcome == "paused":
+            self.pauses.append(Fault("paused", "", when, inf, job))
+        elif outcome == "resumed":
+            self._end_pauses(when, job)
+        self.say(when, f"store: {order} {job}: {outcome}")
+
+    def _end_pauses(self, when: float, job: str | None = None) -> None:
+        for pause in self.pauses:
+            if job in (None, pause.job):
+                pause.end = min(pause.end, when)
+
     def released(self, when: float, job: str, node: str, token: int) -> None:
         lease = self.leases.get((job, token))
         if lease is not None:
@@ -131,6 +152,7 @@ class History:
 
     def store_lost(self, when: float, wall: int) -> None:
         self.losses.append((when, wall))
+        self._end_pauses(when)
         self.say(when, "store: restarted, data lost")
 
     def store_stepped(self, when: float, seconds: float) -> None:

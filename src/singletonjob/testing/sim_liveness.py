@@ -20,7 +20,7 @@ def _ticks_are_counted_once(case: Case) -> Iterator[Found]:
     for job, runs in case.runs.items():
         if case.plans[job].shape != "fixed":
             continue
-        for earlier, later in pairwise(runs):
+        for earlier, later in pairwise(run for run in runs if run.tick is not None):
             if earlier.token != later.token or earlier.tick is None or later.tick is None:
                 continue
             if _stepped_far(case, earlier, later):

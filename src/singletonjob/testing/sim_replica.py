@@ -58,10 +58,10 @@ class Process:
         self.machine = machine
         self.clock = clock
         self.bodies: Mapping[str, float] | None = None  # in place of the plans', once all is to heal
-        self.alive = True
-        self.stopping = False
+        self.alive: bool = True
+        self.stopping: bool = False
         self.switched_off: set[str] = set()
-        self.frozen_until = 0.0  # with its threads
+        self.frozen_until: float = 0.0  # with its threads
         self.naps: dict[str, tuple[float, bool]] = {}  # by job: how long, and whether the machine sleeps
         self._threads = threads or Threads()
         self._workers: list[SimWorker] = []
@@ -71,14 +71,14 @@ class Process:
         self._bodies = Bodies(self, world, history)
         self._runs = self._bodies.runs
         self._begun = world.now
-        self.job_loop = SimLoop(world, clock, self.failed)
-        self.beat_loop = SimLoop(world, clock, self.failed)
-        self.client = self.client_type(world, store, self.beat_loop, network, options["heartbeat_interval"])
+        self.job_loop: SimLoop = SimLoop(world, clock, self.failed)
+        self.beat_loop: SimLoop = SimLoop(world, clock, self.failed)
+        self.client: SimClient = self.client_type(world, store, self.beat_loop, network, options["heartbeat_interval"])
         store.clients.append(self.client)
         registry = _Registry()
         for plan in plans:
             self._register(registry, plan, switched=switched)
-        self.service = Service(
+        self.service: Service = Service(
             # Not as an app starts: the environment and the files of whoever runs this must not matter.
             resolve_app(read({"project": "sim", "store": self.client, **options}, APP_READERS)),
             registry.definitions,

@@ -8,6 +8,7 @@ the moment at which it must have noticed. Each rule is named after the promise t
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
@@ -216,6 +217,32 @@ def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Fou
                 yield Found(lease.granted, "S8", f"{lease.job} is granted {lease.granted - when:.3f} s after a restart")
 
 
+def _paused_nothing_starts(case: Case) -> Iterator[Found]:
+    """Once its replica can know, and at the latest when no lease from before the pause is left; but claimed slots."""
+    latest = case.settings.lock_expiry * FASTEST + SLACK
+    for pause in case.history.pauses:
+        for run in case.runs[pause.job]:
+            lease = case.history.leases.get((run.job, run.token))
+            if not pause.begin < run.started < pause.end or lease is None:
+                continue
+            told = min((when for when, sent in lease.good if sent > pause.begin), default=inf)
+            claimed = case.history.claims.get((run.job, run.token, run.scheduled), inf)
+            if run.started > min(told + SLACK, pause.begin + latest) and claimed > min(told, pause.begin + latest):
+                yield Found(run.started, "pause", f"{run} starts; the job is paused since {pause.begin:.3f}")
+
+
+def _triggers_run_once(case: Case) -> Iterator[Found]:
+    for job, runs in case.runs.items():
+        if case.plans[job].shape != "fixed":
+            continue  # of other shapes, an extra run looks like any
+        extra = Counter(run.token for run in runs if run.tick is None)
+        taken = Counter(token for (of, _), token in case.history.taken.items() if of == job)
+        for token, count in extra.items():
+            if count > taken[token]:
+                first = next(run for run in runs if run.token == token and run.tick is None)
+                yield Found(first.started, "trigger", f"{job}: {count} extra runs in a term that took {taken[token]}")
+
+
 RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s1_one_leader,
     _s2_no_sync_run_on_an_overdue_lease,
@@ -229,6 +256,8 @@ RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s7_a_wedged_loop_does_not_lead,
     _s7_ends_at_its_timeout,
     _s8_nothing_is_acquired_from_a_store_that_forgot,
+    _paused_nothing_starts,
+    _triggers_run_once,
 )
 
 OBSERVED_RULES = (_s1_one_leader, _s6_one_run_per_slot)

@@ -3,6 +3,8 @@
 It keeps leases by `stores.rules`, as every store does, on a clock of its own. What it grants, renews and loses it tells
 the history: the checker compares the bodies' runs with that. A request of a connection that was made before the store
 restarted never runs; any other may run however late.
+
+A little over 300 lines: the store and the way to it fail together.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .._errors import StoreUnavailable
-from ..stores.protocol import Claimed, ClaimSlot, Granted, Released, Renew, Renewed, Reply
-from ..stores.rules import Record, apply, view
+from ..stores.orders import Ordered
+from ..stores.protocol import Batch, Claimed, ClaimSlot, Granted, Released, Renew, Renewed, Reply, TakeTrigger
+from ..stores.rules import Record, apply, is_news, view
 from .sim_time import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ..stores.protocol import Batch, JobView, Verdict
+    from ..stores.orders import Order
+    from ..stores.protocol import JobView, Verdict
     from .sim_history import History
     from .sim_time import SimLoop, World
 
@@ -62,8 +66,8 @@ class SimStore:
         self._old: list[dict[str, Record]] = []
         self._waiting: list[tuple[SimClient, Batch, _Connection, asyncio.Future[Reply] | None]] = []
         self.mode: Mode = "up"
-        self.started = -1000.0
-        self.life = 0  # grows with each restart
+        self.started: float = -1000.0
+        self.life: int = 0  # grows with each restart
         self.clients: list[SimClient] = []
 
     def wall(self) -> int:
@@ -138,7 +142,7 @@ class SimStore:
         if batch.void_at is not None and clock > batch.void_at:
             return Reply(clock=clock, void=True)
         verdicts: list[Verdict] = []
-        released: set[str] = set()
+        news: set[str] = set()
         for request in batch.requests:
             record = self._records[request.job]
             verdict = apply(record, request, node=batch.node, clock=clock, wall=clock)
@@ -152,17 +156,28 @@ class SimStore:
                 self._history.claimed(now, request.job, batch.node, request.token, request.slot)
             elif isinstance(verdict, Released) and verdict.mine:
                 self._history.released(now, request.job, batch.node, record.token)
-                released.add(request.job)
-        for client in self.clients if released else ():
-            client.hear(frozenset(released))
+            elif isinstance(verdict, Claimed) and isinstance(request, TakeTrigger) and not request.busy:
+                self._history.took(now, request.job, batch.node, request.token, request.id)
+            elif isinstance(verdict, Ordered):
+                self._history.ordered(now, request.job, type(request).__name__, verdict.outcome)
+            if is_news(verdict):
+                news.add(request.job)
+        for client in self.clients if news else ():
+            client.hear(frozenset(news))
         return Reply(clock=clock, verdicts=tuple(verdicts))
+
+    def order(self, order: Order) -> None:
+        """An operator's order arrives, unless the store is out of reach."""
+        if self.mode == "up":
+            self._serve(Batch(project="sim", node="operator", bound=1.0, requests=(order,)))
 
     def heard(self, job: str, token: int, sent: float) -> None:
         """A replica has heard that a lease is its own, from a reply to what it sent then."""
         self._history.heard(job, token, sent, self._world.now)
 
     def peek(self) -> tuple[JobView, ...]:
-        views = [view(job, record, self.wall()) for job, record in self._records.items()]
+        wall = self.wall()
+        views = [view(job, record, clock=wall, wall=wall) for job, record in self._records.items()]
         return tuple(sorted(one for one in views if one is not None))
 
 

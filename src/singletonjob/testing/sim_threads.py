@@ -90,11 +90,11 @@ class SimWorker(DaemonWorker):
 
     def __init__(self, name: str, *, threads: Threads, world: World, clock: SimClock, process: Process) -> None:
         super().__init__(name)
-        self.job = name.removeprefix("singletonjob-")
-        self.readings = 0  # of the clock since the call began
-        self.started = False  # the body has begun
-        self.napped = False  # the process was frozen right before that
-        self.checked_at = inf  # when it read the clock last before that
+        self.job: str = name.removeprefix("singletonjob-")
+        self.readings: int = 0  # of the clock since the call began
+        self.started: bool = False  # the body has begun
+        self.napped: bool = False  # the process was frozen right before that
+        self.checked_at: float = inf  # when it read the clock last before that
         self._threads = threads
         self._world = world
         self._clock = clock

@@ -42,9 +42,9 @@ class World:
     __slots__ = ("_count", "_events", "now", "random", "thread")
 
     def __init__(self, random: Random) -> None:
-        self.now = 0.0
+        self.now: float = 0.0
         self.thread: SimWorker | None = None
-        self.random = random
+        self.random: Random = random
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
 
@@ -69,8 +69,8 @@ class SimClock:
 
     def __init__(self, world: World, rate: float, offset: int) -> None:
         self._world = world
-        self.rate = rate
-        self.offset = offset
+        self.rate: float = rate
+        self.offset: int = offset
         self._slept = 0.0  # suspended so far; a loop's own time does not count it
         self._sleeps_until = 0.0
 
@@ -131,12 +131,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._frozen_until = 0.0
         self._tasks: list[asyncio.Task[Any]] = []
         self._context = contextvars.copy_context()
-        self.dead = False
+        self.dead: bool = False
         super().__init__()
 
     # -- what asyncio asks of a loop; results are looser than declared, since a handle here is not asyncio's --------
 
-    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType]  # called without keywords only
+    get_debug: Any = staticmethod(bool)  # pyright: ignore[reportAssignmentType]  # called without keywords only
     """False, without the price of a call in Python: each future and task asks."""
 
     def time(self) -> float:

@@ -1,0 +1,45 @@
+"""Events on their way to subscribers: a bounded queue, so that a slow one never delays a tick or a beat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._model import Event
+    from .journal import Journal
+
+__all__ = ["EventQueue"]
+
+KEPT = 1000
+"""Events that wait for a slow subscriber; the oldest go first."""
+
+
+class EventQueue:
+    """Hands events to `callbacks`, which may change at any time. Used on the job loop alone."""
+
+    def __init__(self, callbacks: list[Callable[[Event], None]], journal: Journal) -> None:
+        self._callbacks = callbacks
+        self._journal = journal
+        self._waiting: deque[Event] = deque(maxlen=KEPT)
+
+    def put(self, event: Event) -> None:
+        if not self._callbacks:
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._dispatch)
+        self._waiting.append(event)
+
+    def _dispatch(self) -> None:
+        """Hand on one event per turn of the loop, so that ticks come in between."""
+        event = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._dispatch)
+        for callback in tuple(self._callbacks):
+            try:
+                callback(event)
+            except Exception as error:
+                self._journal.subscriber_failed(error)

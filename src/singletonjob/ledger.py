@@ -1,0 +1,105 @@
+"""What became of one job's terms, ticks, slots and runs, told wherever it is told: counts, log lines, events.
+
+Each due tick of a leader ends in exactly one count: run, dropped by the previous run, or dropped late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ._lease import instant
+from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._clock import Clock
+    from ._lease import Lease
+    from ._model import Event, MisfireCause, Outcome, Reason
+    from ._schedule import Due, Take
+    from .journal import Journal
+    from .stats import Counts
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Of one job in this process; used on the job loop alone. `callbacks` are asked first: with none, no event is made.
+
+    `dropping`: the last tick was not run.
+    """
+
+    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_tell", "dropping")
+
+    def __init__(
+        self,
+        job: str,
+        counts: Counts,
+        clock: Clock,
+        journal: Journal,
+        *,
+        callbacks: list[Callable[[Event], None]],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._job = job
+        self._counts = counts
+        self._clock = clock
+        self._journal = journal
+        self._callbacks = callbacks
+        self._tell = tell
+        self.dropping: bool = False
+
+    def elected(self, lease: Lease) -> None:
+        self._counts.terms += 1
+        if self._callbacks:
+            self._tell(Elected(job=self._job, token=lease.token))
+
+    def stepped_down(self, lease: Lease, reason: Reason) -> None:
+        if self._callbacks:
+            self._tell(SteppedDown(job=self._job, token=lease.token, reason=reason))
+
+    def run_started(self, lease: Lease, due: Due, lateness: float) -> None:
+        self._journal.run_started(self._job, lease.token, lateness)
+        if self._callbacks:
+            self._tell(
+                RunStarted(job=self._job, token=lease.token, scheduled=due.scheduled, tick=due.tick, lateness=lateness)
+            )
+
+    def run_ended(
+        self, lease: Lease, seconds: float, outcome: Outcome, error: BaseException | None, reason: str
+    ) -> None:
+        """`reason`: what a cancelled run was cancelled for."""
+        if self.dropping:
+            self.dropping = False
+            self._journal.tick_ran(self._job)
+        self._journal.run_ended(self._job, lease.token, outcome, seconds)
+        if error is not None:
+            self._journal.run_failed(self._job, lease.token, error)
+        elif outcome == "timeout":
+            self._journal.run_timed_out(self._job, lease.token, seconds)
+        elif outcome == "cancelled":
+            self._journal.run_cancelled(self._job, lease.token, reason)
+        if self._callbacks:
+            self._tell(RunFinished(job=self._job, token=lease.token, outcome=outcome, duration=seconds, error=error))
+
+    def lost(self, lease: Lease, take: Take, cause: Literal["overlap", "late"]) -> None:
+        """Ticks that were dropped and slots that were missed."""
+        if late := take.late:
+            if cause == "overlap":
+                self._counts.dropped_overlap += late
+            else:
+                self._counts.dropped_late += late
+            self.dropping = True
+            self._journal.dropped(self._job, lease.token, late, cause)
+            if self._callbacks:
+                self._tell(TicksDropped(job=self._job, count=late, cause=cause))
+        for slots in take.missed:
+            self.misfired(lease, slots.count, slots.first, slots.last, slots.cause)
+
+    def misfired(self, lease: Lease, count: int, first: int, last: int, cause: MisfireCause, wall: int = 0) -> None:
+        """`wall`: the store's clock, where that is what decided; else it was ours."""
+        self._counts.misfired += count
+        times = (instant(at).isoformat() for at in (first, last, wall or self._clock.wall()))
+        self._journal.misfired(self._job, lease.token, count, cause, *times)
+        if self._callbacks:
+            self._tell(Misfired(job=self._job, count=count, first=first, last=last, cause=cause))

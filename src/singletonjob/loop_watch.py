@@ -1,0 +1,71 @@
+"""What the heartbeat sees of the job loop: that it is silent for long, and that a run takes long. It tells, no more."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from .threads import where
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._heartbeat import Pulse
+    from ._lease import Lease
+    from .jobs.options import JobOptions
+    from .journal import Journal
+
+__all__ = ["LoopWatch"]
+
+LONG_RUN = 0.8
+"""A run that takes longer than this part of `lock_expiry` is worth a warning."""
+
+SAY_AGAIN = 60.0
+"""Seconds until it is said again."""
+
+
+class LoopWatch:
+    """Looks at `leases` and at the loop's signs of life in `pulse`. Used on the heartbeat's thread alone."""
+
+    def __init__(
+        self,
+        leases: Mapping[str, Lease],
+        options: Mapping[str, JobOptions],
+        *,
+        stall_limit: float,
+        pulse: Pulse,
+        journal: Journal,
+    ) -> None:
+        self._leases = leases
+        self._options = options
+        self._stall_limit = stall_limit
+        self._pulse = pulse
+        self._journal = journal
+        self._blocked_said_at = -inf
+
+    def look(self, now: float) -> None:
+        """Say what there is to say at this moment."""
+        silent = now - self._pulse.alive_at
+        if silent > self._stall_limit / 2 and now - self._blocked_said_at >= SAY_AGAIN:
+            self._blocked_said_at = now
+            running = [
+                job for job, lease in self._leases.items() if lease.run_started is not None and not lease.in_thread
+            ]
+            self._journal.loop_blocked(running, silent, where(self._pulse.loop_thread))
+        for lease in self._leases.values():
+            if self._long_run_at(lease) <= now and lease.run_started is not None:
+                lease.warned_at = now
+                expiry = self._options[lease.job].lock_expiry
+                self._journal.run_long(lease.job, lease.token, now - lease.run_started, expiry)
+
+    def next_look(self, now: float) -> float:
+        """When a run in flight will have taken long."""
+        return min((at for lease in self._leases.values() if (at := self._long_run_at(lease)) > now), default=inf)
+
+    def _long_run_at(self, lease: Lease) -> float:
+        options = self._options[lease.job]
+        if lease.run_started is None or not options.warn_on_long_run:
+            return inf
+        if lease.warned_at is not None and lease.warned_at >= lease.run_started:
+            return lease.warned_at + SAY_AGAIN if options.timeout is None else inf
+        return lease.run_started + LONG_RUN * options.lock_expiry
