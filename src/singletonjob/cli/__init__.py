@@ -57,12 +57,54 @@ def _check(parser: argparse.ArgumentParser) -> None:
     check.arguments(parser)
 
 
+def _pause(parser: argparse.ArgumentParser) -> None:
+    from . import control
+
+    control.pause_arguments(parser)
+
+
+def _resume(parser: argparse.ArgumentParser) -> None:
+    from . import control
+
+    control.resume_arguments(parser)
+
+
+def _step_down(parser: argparse.ArgumentParser) -> None:
+    from . import control
+
+    control.step_down_arguments(parser)
+
+
+def _trigger(parser: argparse.ArgumentParser) -> None:
+    from . import control
+
+    control.trigger_arguments(parser)
+
+
+def _generate(parser: argparse.ArgumentParser) -> None:
+    from . import generate
+
+    generate.arguments(parser)
+
+
+def _health(parser: argparse.ArgumentParser) -> None:
+    from . import health
+
+    health.arguments(parser)
+
+
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("run an app's jobs until SIGTERM or Ctrl-C", _run),
     "demo": ("watch real processes hand a job over, stopped and killed", _demo),
     "status": ("show who leads which job, from the store alone", _status),
     "next": ("show when jobs, or a cron expression, run next", _next),
     "check": ("show what holds for an app and why, and test its store", _check),
+    "pause": ("let nobody run a job, until it is resumed", _pause),
+    "resume": ("end a pause", _resume),
+    "step-down": ("hand a job over to another replica", _step_down),
+    "trigger": ("have the leader run a job once more, now", _trigger),
+    "health": ("ask a running process how it is, for exec probes", _health),
+    "generate": ("write the module that registers every job class of a package", _generate),
 }
 """Name -> one line for the overview, and what adds the command's arguments; it sets `handler` as a default."""
 
@@ -75,6 +117,7 @@ def _parser(chosen: str | None) -> Parser:
         epilog="Example: singletonjob run jobs:app --store sqlite. Each command has a --help of its own.",
         allow_abbrev=False,
     )
+    parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     for name, (summary, add_arguments) in COMMANDS.items():
         command = commands.add_parser(
@@ -87,6 +130,15 @@ def _parser(chosen: str | None) -> Parser:
         if name == chosen:
             add_arguments(command)
     return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("singletonjob")
+    except PackageNotFoundError:  # in a zip application, or frozen
+        return "of an unknown version (its package metadata is not here)"
 
 
 def _unknown(name: str) -> str:
@@ -108,6 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen is not None and chosen not in COMMANDS:
         parser.error(_unknown(chosen))
     options = parser.parse_args(words)
+    if options.version:
+        print(f"singletonjob {_version()}")
+        return 0
     if chosen is None:
         parser.error(f"a command is missing; write one of: {', '.join(COMMANDS)}")
     handler: Callable[[argparse.Namespace], int] = options.handler

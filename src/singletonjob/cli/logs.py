@@ -19,6 +19,22 @@ def _timestamp(record: logging.LogRecord, separator: str) -> str:
     return moment.isoformat(separator, "milliseconds").replace("+00:00", "Z")
 
 
+def _shown(value: object) -> str:
+    """A value as text. One that cannot be shown must not cost the line."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type(value).__name__}, whose text raised {type(error).__name__}>"
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message; where a library gave it arguments that do not fit, as it was written, and what is wrong."""
+    try:
+        return record.getMessage()
+    except Exception as error:
+        return f"{_shown(record.msg)} (its arguments do not fit: {_shown(error)})"
+
+
 class TextFormatter(logging.Formatter):
     """Time (UTC), level, message in columns; the logger's name only where it is not this library's."""
 
@@ -29,32 +45,38 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ts, level, logger, message, the record's own fields, exc (a traceback), stack."""
+    """One JSON object per line: ts, level, logger, message, the record's own fields, exc (a traceback), stack.
+
+    In ASCII, so that no encoding of stderr and no line separator of Unicode can break a line.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "ts": _timestamp(record, "T"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         for field in FIELDS:
             value = getattr(record, field, None)
             if value is not None:
-                line[field] = value
+                line[field] = value if isinstance(value, str | int) else _shown(value)
         if record.exc_info:
             line["exc"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        # A field of an odd type must not cost the line.
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line)
 
 
 def set_up(style: str, level: str) -> None:
-    """Send all logging to stderr, from `level` up. Does nothing where the root logger has handlers already.
+    """Send all logging to stderr, from `level` up, and Python's warnings (logger `py.warnings`) along with it.
 
-    Called before the user's module is imported, so that the module may replace it, or call `basicConfig` in vain.
+    Does nothing where the root logger has handlers already. Called before the user's module is imported, so that the
+    module may replace it, or call `basicConfig` in vain.
     """
+    if logging.getLogger().handlers:
+        return
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.captureWarnings(True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..stores import LeaseStore
+    from ..stores.orders import Paused
     from ..stores.protocol import JobView
 
 __all__ = ["arguments"]
@@ -36,7 +37,7 @@ singletonjob.toml. A job is there once it was led for the first time.
 Exit code 0, also when nobody leads; 1: the store does not answer; 2: wrong usage.
 """
 
-COLUMNS = ("JOB", "LEADER", "TOKEN", "SINCE", "TIME LEFT", "LAST END")
+COLUMNS = ("JOB", "LEADER", "TOKEN", "SINCE", "TIME LEFT", "LAST END", "PAUSED")
 WATCH_EVERY = 1.0
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
@@ -116,7 +117,15 @@ def _print_table(views: tuple[JobView, ...]) -> bool:
 
 def _row(view: JobView) -> tuple[str, ...]:
     left = "" if view.holder is None else "no end" if view.expires_in is None else f"{view.expires_in:.1f} s"
-    return (view.job, view.holder or "nobody", str(view.token or ""), _seconds(view.since), left, _seconds(view.ended))
+    since, ended = _seconds(view.since), _seconds(view.ended)
+    return (view.job, view.holder or "nobody", str(view.token or ""), since, left, ended, _pause(view.paused))
+
+
+def _pause(paused: Paused | None) -> str:
+    if paused is None:
+        return ""
+    until = "" if paused.until is None else f" until {_seconds(paused.until)}"
+    return f"by {paused.by} at {_seconds(paused.at)}{until}{': ' * bool(paused.reason)}{paused.reason}"
 
 
 def _seconds(instant: int | None) -> str:
@@ -131,5 +140,10 @@ def _object(view: JobView) -> dict[str, Any]:
         "since": None if view.since is None else iso(view.since),
         "expires_in": view.expires_in,
         "last_end": None if view.ended is None else iso(view.ended),
-        "paused": view.paused,
+        "paused": None if view.paused is None else _paused_object(view.paused),
     }
+
+
+def _paused_object(paused: Paused) -> dict[str, Any]:
+    until = None if paused.until is None else iso(paused.until)
+    return {"by": paused.by, "at": iso(paused.at), "until": until, "reason": paused.reason}
