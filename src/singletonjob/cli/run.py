@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from typing import TYPE_CHECKING
 
 from .._errors import ConfigError
-from ..health import HealthServer
 from . import logs
 from .loading import app_arguments, load_app, store_arguments
+
+if TYPE_CHECKING:
+    from .._app import SingletonJobs
 
 __all__ = ["arguments"]
 
@@ -15,6 +19,8 @@ EXAMPLE = """\
 examples:
   singletonjob run jobs:app
   singletonjob run jobs:app --store sqlite --log-format json
+  singletonjob run jobs:app --health 0.0.0.0:8081
+  opentelemetry-instrument singletonjob run jobs:app --otel
   singletonjob run pricing.jobs:make_app --factory --app-dir src
 
 SIGTERM or Ctrl-C: runs in flight may end, leases are released, exit code 0;
@@ -29,8 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     app_arguments(parser)
     store_arguments(parser)
     parser.add_argument(
-        "--health", metavar="HOST:PORT", type=_address, help="serve /livez, /readyz and /healthz, e.g. 0.0.0.0:8081"
+        "--health",
+        metavar="HOST:PORT",
+        type=_address,
+        help="serve /livez, /readyz, /healthz and /metrics, e.g. 0.0.0.0:8081; port 0: any, the log names it",
     )
+    parser.add_argument("--otel", action="store_true", help="metrics and traces through OpenTelemetry; see the example")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="log lines on stderr (text)")
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="the lowest level shown (info)")
     parser.set_defaults(handler=run)
@@ -41,18 +51,33 @@ def run(options: argparse.Namespace) -> int:
     logs.set_up(options.log_format, options.log_level)
     app = load_app(options.app, app_dir=options.app_dir, factory=options.factory)
     app.configure(project=options.project, store=options.store)
+    if options.otel:
+        from ..telemetry import instrument
+
+        instrument(app)
     if options.health is not None:
-        host, port = options.health
-        try:
-            HealthServer(app, host, port).start()
-        except OSError as error:
-            raise ConfigError(f"--health: cannot listen on {host}:{port}: {error.strerror or error}") from error
+        _serve_health(app, *options.health)
     app.run()
     return 0
 
 
+def _serve_health(app: SingletonJobs, host: str, port: int) -> None:
+    from ..probes.server import HealthServer
+
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        port = HealthServer(app, host, port).start()
+    except OSError as error:
+        raise ConfigError(f"--health: cannot listen on {shown}:{port}: {error.strerror or error}") from error
+    fields = {"event": "health-served", "job": None, "node": None, "token": None, "reason": None}
+    logging.getLogger("singletonjob").info("health is served on http://%s:%d", shown, port, extra=fields)
+
+
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT, for example 0.0.0.0:8081")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:8081` asks for all addresses
+    bare = ":" in host and not host.startswith("[")  # of IPv6, and one could not tell where the port begins
+    if not colon or bare or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address; write HOST:PORT, for example 0.0.0.0:8081 or [::]:8081"
+        )
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 - `:8081`: all of IPv4
