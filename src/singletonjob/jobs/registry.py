@@ -41,6 +41,7 @@ class Registry:
     def __init__(self) -> None:
         self._jobs: dict[str, JobDefinition] = {}
         self._frozen = False
+        self._wraps: list[Callable[[JobDefinition], JobDefinition]] = []
 
     def interval(self, every: Every, **keywords: Unpack[JobKeywords]) -> Callable[[Body], Body]:
         """Run the function, wait `every`, run it again.
@@ -70,6 +71,18 @@ class Registry:
         """Register an instance of a class derived from `IntervalJob`, `FixedRateJob` or `CronJob`."""
         self._register(define_class_form(job))
 
+    def wrap_jobs(self, wrap: Callable[[JobDefinition], JobDefinition]) -> None:
+        """Have `wrap` change each job, those registered already and those to come; it keeps their names.
+
+        For instrumentation: a body may be put into another of the same kind, sync or async. Raises `ConfigError` after
+        the start.
+        """
+        if self._frozen:
+            raise ConfigError("wrap_jobs: the app has started; call it before")
+        self._wraps.append(wrap)
+        for name, job in self._jobs.items():
+            self._jobs[name] = wrap(job)
+
     def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
         def decorate(body: Body) -> Body:
             self._register(define(shape, body, keywords))
@@ -85,3 +98,5 @@ class Registry:
             raise DuplicateJobError(
                 f"[Job: {job.name}] two jobs have this name: {other.place} and {job.place}; write name= on one of them"
             )
+        for wrap in self._wraps:
+            self._jobs[job.name] = wrap(self._jobs[job.name])

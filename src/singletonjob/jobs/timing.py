@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .._errors import ConfigError, ScheduleError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .._schedule import Schedule
     from .options import Reader
 
-__all__ = ["EXAMPLES", "TIMING_READERS", "WHEN", "Shape", "make_schedule"]
+__all__ = ["EXAMPLES", "TIMING_READERS", "WHEN", "Shape", "fixed_period", "make_schedule"]
 
 Shape: TypeAlias = Literal["interval", "fixed_rate", "cron"]
 
@@ -44,10 +45,18 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
         raise ScheduleError(f"{prefix}{error}") from error
 
 
+def fixed_period(timing: Mapping[str, Any]) -> float | None:
+    """The time from run to run in seconds; None where that is no fixed number: cron, or an interval that is asked."""
+    every: object = timing.get("every")
+    if isinstance(every, partial):  # of a number; what asks the user's function is a closure
+        seconds: float = timing["every"]()
+        return seconds
+    return every if isinstance(every, float) else None
+
+
 def _read_interval(value: object, what: str) -> Callable[[], float]:
     if not callable(value):
-        seconds = positive(value, what, ScheduleError)
-        return lambda: seconds
+        return partial(float, positive(value, what, ScheduleError))
     if not takes(value, 0) or is_async(value):
         raise ScheduleError(f"{what}: {value!r} cannot be asked; write a sync function without parameters")
     return lambda: positive(value(), what, ScheduleError)
