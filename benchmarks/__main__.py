@@ -34,14 +34,18 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each contestant runs (default: 5)")
     parser.add_argument("--seconds", type=float, help="length of each window (default: the group's own, 3 to 12 s)")
+    parser.add_argument("--minutes", type=float, help="the same in minutes")
+    parser.add_argument("--replicas", type=int, default=100, help="how many the fleet has (default: 100)")
+    parser.add_argument("--jobs", type=int, default=20, help="how many jobs each of them has (default: 20)")
     parser.add_argument("--dry", action="store_true", help="print what is found, and write no file but the raw stamps")
     options = parser.parse_args(arguments)
     names = list(GROUPS) if "all" in options.names else [name for name in GROUPS if name in options.names]
     found: dict[str, Results] = {}
     with redis_server() as server:
-        settings = Settings(options.rounds, options.seconds, server)
+        seconds = options.seconds if options.minutes is None else 60 * options.minutes
+        settings = Settings(options.rounds, seconds, server, options.replicas, options.jobs)
         plans = {name: GROUPS[name].steps(settings) for name in names}
-        if plans.keys() & {"ticks", "many", "overlap"}:
+        if plans.keys() & {"ticks", "many", "overlap", "fleet"}:
             server.start()
         progress = Progress([step for plan in plans.values() for step in plan])
         for name, plan in plans.items():

@@ -41,6 +41,11 @@ class RedisServer:
         client.close()
         return self._server.url
 
+    def fresh(self) -> Server:
+        """The same, for those that look at the server itself."""
+        self.emptied()
+        return self._server
+
 
 @contextmanager
 def redis_server() -> Generator[RedisServer]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.groups import imports, many, overlap, sync, ticks
+from benchmarks.groups import fleet, imports, many, overlap, sync, ticks
 
 if TYPE_CHECKING:
     from benchmarks.groups.plan import Group
 
 __all__ = ["GROUPS"]
 
-GROUPS: dict[str, Group] = {"ticks": ticks, "many": many, "sync": sync, "overlap": overlap, "imports": imports}
+GROUPS: dict[str, Group] = {
+    "ticks": ticks,
+    "many": many,
+    "sync": sync,
+    "overlap": overlap,
+    "imports": imports,
+    "fleet": fleet,
+}

@@ -24,11 +24,16 @@ SECOND = 1000 * MS
 
 
 class Settings(NamedTuple):
-    """How long and how often: `seconds` per window (None: the group's own), `rounds` of all contestants."""
+    """How long and how often: `seconds` per window (None: the group's own), `rounds` of all contestants.
+
+    `replicas` and `jobs` of each are the fleet's.
+    """
 
     rounds: int
     seconds: float | None
     server: RedisServer
+    replicas: int = 100
+    jobs: int = 20
 
 
 class Step(NamedTuple):
