@@ -6,27 +6,31 @@ import asyncio
 import atexit
 import logging
 import os
-import threading
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
 from ._service import Service
 from .health import Health
+from .job_thread import start_job_thread
 from .jobs.options import APP_READERS, read
 from .jobs.registry import Registry
 from .jobs.sources import resolve_sources
+from .preforking import call_off, joins_after_fork
+from .processes import enter_process
 from .signals import stop_signals
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
     from types import TracebackType
     from typing import Self, Unpack
 
     from ._clock import Clock
     from ._model import Event
+    from .beat_stats import BeatStats
+    from .control import Control
     from .jobs.options import AppOptionValues
     from .jobs.sources import Resolved
     from .stats import JobStats
@@ -127,32 +131,20 @@ class SingletonJobs(Registry):
     def start(self) -> None:
         """Run the jobs on a loop in a thread of its own, for sync programs. Returns at once; `stop` ends it.
 
-        Raises `ConfigError` for options that do not go together.
+        In the master of gunicorn or uWSGI it starts nothing there; each worker takes part after its fork. Raises
+        `ConfigError` for options that do not go together.
         """
+        if joins_after_fork(self):
+            return
         service = self._make()
-        begun: Future[None] = Future()
-
-        async def main() -> None:
-            try:
-                self._begin(service)
-            except BaseException as error:
-                begun.set_exception(error)
-                return
-            begun.set_result(None)
-            try:
-                await service.until_stop_requested()
-            finally:
-                await self._leave(service)
-
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="singletonjob-loop", daemon=True)
-        self._thread.start()
-        begun.result()
+        self._thread = start_job_thread(service, self._begin, self._leave)
         atexit.register(self.stop)
 
     def stop(self) -> None:
         """Drain, release and end the thread of `start`. Takes no longer than grace, margin and the store's answer."""
         service, thread = self._service, self._thread
         if service is None or thread is None:
+            call_off(self)
             return
         service.request_stop()
         thread.join(service.longest_stop + 1.0)
@@ -179,6 +171,7 @@ class SingletonJobs(Registry):
             clock=self._clock,
             start_heartbeat=start_heartbeat,
         )
+        enter_process(service, self._forget)
         self._service = service
         self._frozen = True
         return service
@@ -189,6 +182,9 @@ class SingletonJobs(Registry):
         except BaseException:
             self._service = None
             raise
+
+    def _forget(self) -> None:
+        self._service = self._thread = None
 
     async def _leave(self, service: Service) -> None:
         try:
@@ -209,21 +205,35 @@ class SingletonJobs(Registry):
         return service is not None and service.is_leader(job)
 
     def health(self) -> Health:
-        """How each job stands; all `disabled` while the app does not run."""
+        """How each job stands; all `disabled` while the app does not run. Safe from any thread."""
         service = self._service
-        jobs = {name: "disabled" if service is None else service.state(name) for name in self._jobs}
-        states = set(jobs.values())
-        status: Literal["ok", "store_down", "stuck"] = (
-            "stuck" if "stuck" in states else "store_down" if "store_down" in states else "ok"
+        return Health.of(
+            # A copy of the names: a probe may ask while the program still adds jobs.
+            {name: "disabled" if service is None else service.state(name) for name in tuple(self._jobs)},
+            ready=service is not None and service.ready,
         )
-        return Health(status=status, ready=service is not None and service.ready, jobs=jobs)
 
     def stats(self) -> Mapping[str, JobStats]:
         """The counts of each job that takes part, by name; empty while the app does not run."""
         service = self._service
         if service is None:
             return {}
-        return {name: runner.counts.frozen() for name, runner in service.runners.items()}
+        return {name: runner.counts.frozen() for name, runner in list(service.runners.items())}
+
+    @property
+    def control(self) -> Control:
+        """An operator's orders for the jobs of this project: `await app.control.pause("price-*")`; see `Control`.
+
+        Each order opens its own connection. Raises `ConfigError` where the app was given a store object, which only its
+        heartbeat may use: make a `Control` with a store of its own then.
+        """
+        from .control import control_of
+
+        return control_of(self.resolved())
+
+    def beats(self) -> BeatStats | None:
+        """What the heartbeat did, and how terms ended; None while the app does not run."""
+        return None if (service := self._service) is None else service.beats.frozen()
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Have `callback(event)` called for each event from now on; returns what ends it.
