@@ -1,4 +1,4 @@
-"""A loop whose time is virtual, and fleets of unmodified apps on it: hours pass in milliseconds."""
+"""Fleets of unmodified apps on a loop whose time is virtual: hours pass in milliseconds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import logging
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from singletonjob._model import Now
 from singletonjob.stores.memory import MemoryStore
+from singletonjob.testing.virtual_loop import VirtualLoop, run_virtually
 from singletonjob.threads import DaemonWorker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
 
     from singletonjob import SingletonJobs
     from singletonjob._heartbeat import Heartbeat
@@ -21,43 +22,24 @@ if TYPE_CHECKING:
     from singletonjob.stores import LeaseStore
     from singletonjob.stores.protocol import Batch, JobView, Reply
 
-T = TypeVar("T")
+__all__ = [
+    "EPOCH",
+    "Capture",
+    "Gate",
+    "PacedWorker",
+    "Replica",
+    "VirtualClock",
+    "VirtualLoop",
+    "holder",
+    "memory",
+    "nap",
+    "run_virtually",
+    "running",
+    "the_loop",
+]
 
 EPOCH = 1_795_000_000_000_000
 """The wall clock at virtual time zero, in microseconds."""
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Never sleeps: when nothing is ready, time jumps to the next timer."""
-
-    def __init__(self) -> None:
-        self._virtual = 0.0
-        self.busy = 0  # threads that are at work: time stands still until they nap or are done
-        super().__init__()
-        self._select = self._selector.select  # type: ignore[attr-defined]
-        self._selector.select = self._jump  # type: ignore[attr-defined]
-        self._clock_resolution = 1e-9
-
-    def time(self) -> float:
-        return self._virtual
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass without anything running: a body that blocks the loop."""
-        self._virtual += seconds
-
-    def _jump(self, timeout: float | None) -> list[Any]:
-        if self.busy > 0 and timeout != 0:
-            quick: list[Any] = self._select(0.0002)
-            return quick
-        if timeout is None:
-            raise RuntimeError("everything waits for something that never comes")
-        if timeout > 0:
-            self._virtual += timeout
-        events: list[Any] = self._select(0)
-        return events
-
-    def _write_to_self(self) -> None:
-        """Nobody sleeps in the selector, so nobody need be woken; this keeps the order of things deterministic."""
 
 
 class PacedWorker(DaemonWorker):
@@ -127,12 +109,6 @@ class VirtualClock:
 
     def now(self) -> Now:
         return Now(self.wall(), self.boot())
-
-
-def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """What `main` returns, run on a virtual loop."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
 
 
 def the_loop() -> VirtualLoop:

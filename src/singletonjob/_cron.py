@@ -80,15 +80,15 @@ class Cron:
 
         from cronsim import CronSim, CronSimError
 
-        self.expression = expression
-        self.tz = tz
+        self.expression: str = expression
+        self.tz: str = tz
         self._zone = _zone(tz)
         texts = _split(expression)
         warnings: list[str] = []
         checked = " ".join(_field(expression, *pair, warnings) for pair in zip(_FIELDS, texts, strict=True))
-        self.warnings = tuple(warnings)
-        self.mark = f"{crc32(f'{checked} {tz}'.encode()):08x}"
-        self.fixed = not any(sign in text for text in texts[:3] for sign in "*-/")
+        self.warnings: tuple[str, ...] = tuple(warnings)
+        self.mark: str = f"{crc32(f'{checked} {tz}'.encode()):08x}"
+        self.fixed: bool = not any(sign in text for text in texts[:3] for sign in "*-/")
         impossible = f"day-of-month {texts[3]!r} never comes with month {texts[4]!r} and day-of-week {texts[5]!r}"
         try:
             # Naive, and six fields always: it applies no zone rules of its own then.

@@ -21,8 +21,8 @@ class Histogram:
 
     def __init__(self) -> None:
         self._counts = array("Q", bytes(8 * (len(BOUNDS) + 1)))
-        self.total = 0.0
-        self.maximum = 0.0
+        self.total: float = 0.0
+        self.maximum: float = 0.0
 
     def add(self, seconds: float) -> None:
         self._counts[bisect_left(BOUNDS, seconds)] += 1

@@ -22,7 +22,7 @@ class Scope:
 
     def __init__(self, task: Task[None]) -> None:
         self._task = task
-        self.ended = False
+        self.ended: bool = False
 
     def cancel(self) -> None:
         """End the call, once."""

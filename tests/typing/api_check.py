@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_type
 
 from singletonjob import CronJob, FixedRateJob, Histogram, IntervalJob, SingletonJobs
+from singletonjob.testing import FlakyStore, OneRun, VirtualRun, run_once, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -162,3 +163,32 @@ class WrongHook(IntervalJob, every=1):
     def execute(self, run: Run) -> None: ...
 
     async def on_elected(self, reason: int) -> None: ...  # type: ignore[override]
+
+
+# -- the kit for tests ---------------------------------------------------------------------------------------------
+
+assert_type(run_once(price_tick, token=3, scheduled_at="2026-03-01T00:00Z", lose_after=0, timeout="1s"), OneRun)
+run_once(heartbeat)
+run_once(by_name)
+run_once(Snapshot("eu"), reraise=False)
+run_once(partial(feed_tick, "eu"))
+run_once(feed_tick)  # type: ignore[arg-type]
+run_once(Snapshot)  # type: ignore[arg-type]
+run_once(heartbeat, lose_after=[1])  # type: ignore[arg-type]
+run_once(heartbeat, timeuot=1)  # type: ignore[call-arg]
+
+
+async def check_awaited() -> None:
+    assert_type(await run_once(price_tick), OneRun)
+
+
+with virtual_time("2026-03-01T00:00Z", app) as world:
+    world.run_for("1d")
+    world.run_for(5, 6)  # type: ignore[call-arg]
+    world.run_until(3)  # type: ignore[arg-type]
+    assert_type(world.runs_of("price-tick"), list[VirtualRun])
+    assert_type(world.run(live()), bool)
+
+SingletonJobs("pricing", store=FlakyStore("sqlite", delay="10ms", rule=lambda batch: "fail"))
+FlakyStore(rule=lambda batch: "explode")  # type: ignore[arg-type, return-value]
+FlakyStore().down("explode")  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ class Ledger:
         self.runs: list[BodyRun] = []
         self.newest: dict[str, BodyRun] = {}
         self.counts: dict[str, int] = dict.fromkeys(JOBS, 0)
-        self.lateness = {job: Histogram() for job in JOBS}
+        self.lateness: dict[str, Histogram] = {job: Histogram() for job in JOBS}
         self.leaders: dict[str, str] = {}
         self.dropped: dict[str, int] = dict.fromkeys(JOBS, 0)
         self._open: dict[tuple[str, str, str], BodyRun] = {}

@@ -52,7 +52,7 @@ class Interrupts:
     """Counts SIGINT and SIGTERM while it is entered, instead of letting them end the demo half-way."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
 
     def __enter__(self) -> Interrupts:
         self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -76,12 +76,12 @@ class Worker:
         self.gone: float | None = None
         self.stop: Stop | None = None
         self.heard = False
-        self.reader = StampReader(directory / f"{name}.stamps")
+        self.reader: StampReader = StampReader(directory / f"{name}.stamps")
         self._errors = directory / f"{name}.stderr"
         # What the user's shell says about apps is not meant for this one: it shows the default settings.
         surroundings = {key: value for key, value in os.environ.items() if not key.startswith("SINGLETONJOB_")}
         with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 # Modules come from where ours came from (PYTHONPATH), and -P: not from the working directory first.
                 [sys.executable, "-P", "-m", "singletonjob.cli.demo_worker", store, str(directory), name],
                 stdin=subprocess.PIPE,  # its end tells the worker that we are gone
@@ -111,7 +111,7 @@ class Session:
         self.seconds = seconds
         self.store = store
         self.workers: list[Worker] = []
-        self.ledger = Ledger()
+        self.ledger: Ledger = Ledger()
         self.stops: list[Stop] = []
         self.handovers: dict[Stop, float] = {}
         self.troubles: list[str] = []

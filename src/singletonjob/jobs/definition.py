@@ -128,7 +128,7 @@ class IntervalJob(Job):
     """
 
     __slots__ = ()
-    __job_shape__ = "interval"
+    __job_shape__: ClassVar[Shape] = "interval"
 
     def __init_subclass__(cls, *, every: Every | None = None, **keywords: Unpack[JobKeywords]) -> None:
         super().__init_subclass__()
@@ -143,7 +143,7 @@ class FixedRateJob(Job):
     """
 
     __slots__ = ()
-    __job_shape__ = "fixed_rate"
+    __job_shape__: ClassVar[Shape] = "fixed_rate"
 
     def __init_subclass__(cls, *, every: Duration | None = None, **keywords: Unpack[FixedRateKeywords]) -> None:
         super().__init_subclass__()
@@ -158,7 +158,7 @@ class CronJob(Job):
     """
 
     __slots__ = ()
-    __job_shape__ = "cron"
+    __job_shape__: ClassVar[Shape] = "cron"
 
     def __init_subclass__(cls, *, expression: str | None = None, **keywords: Unpack[CronKeywords]) -> None:
         super().__init_subclass__()

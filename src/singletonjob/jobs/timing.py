@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -37,6 +38,10 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
     if shape == "fixed_rate":
         return FixedRateSchedule(timing["every"], timing.get("offset", 0.0))
     from .._cron import Cron
+
+    with suppress(ImportError):
+        # For freezers: they see import statements alone, and zoneinfo reads the package by its name.
+        import tzdata.zoneinfo  # noqa: F401  # pyright: ignore[reportMissingTypeStubs, reportUnusedImport]
 
     more = {name: timing[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in timing}
     try:

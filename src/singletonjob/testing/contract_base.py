@@ -102,7 +102,7 @@ def on_a_loop(test: Callable[Concatenate[Self, P], Coroutine[Any, Any, None]]) -
 class StoreTests:
     """The hooks: override `make_store`, and `later` where the store's time can be moved."""
 
-    short = 0.2
+    short: float = 0.2
     """The length in seconds of a lease that a test waits for to end. It must outlast a call or two."""
 
     @pytest.fixture

@@ -1,0 +1,282 @@
+"""`run_once`: one run of one job, without a store and without waiting for its time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import partial
+from inspect import isawaitable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from .._clock import SystemClock
+from .._errors import SingletonJobError
+from .._model import RunFinished, SteppedDown
+from .._schedule import Due, Take, Wake
+from ..jobs.body import identity
+from ..jobs.definition import Job, define, define_class_form
+from ..jobs.duration import duration
+from ..jobs.options import JOB_READERS, read, resolve
+from ..threads import DaemonWorker
+from .lone import Lone
+from .moments import micros
+from .virtual_loop import LoopClock, UncutTimers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from typing import Self, Unpack
+
+    from .._lease import Run
+    from .._model import Event, Now, Outcome
+    from ..jobs.definition import JobDefinition
+    from ..jobs.duration import Duration
+    from ..jobs.options import JobOptions, JobOptionValues
+    from ..jobs.registry import RunByKeyword
+    from ..stores.protocol import JobState
+    from .moments import Moment
+
+__all__ = ["OneRun", "run_once"]
+
+
+class OneRun:
+    """What became of one run. Inside a running loop it must be awaited first, and is what the `await` gives."""
+
+    def __init__(self) -> None:
+        self._running: Coroutine[Any, Any, None] | None = None
+        self._finished: RunFinished | None = None
+        self._value: Any = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        if self._running is not None:
+            running, self._running = self._running, None
+            yield from running.__await__()
+        return self
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended: `ok`, `failed`, `cancelled` or `timeout`."""
+        return self._end().outcome
+
+    @property
+    def duration(self) -> float:
+        """How long it took, in seconds."""
+        return self._end().duration
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the body raised, if it failed."""
+        return self._end().error
+
+    @property
+    def value(self) -> Any:
+        """What the body returned."""
+        self._end()
+        return self._value
+
+    def _end(self) -> RunFinished:
+        if self._finished is None:
+            raise SingletonJobError("run_once: inside a running loop, write `await run_once(...)`")
+        return self._finished
+
+    def __repr__(self) -> str:
+        if self._finished is None:
+            return "<OneRun, not awaited yet>"
+        return f"<OneRun {self.outcome} after {self.duration:.3g} s: {self.error or self._value!r}>"
+
+
+def run_once(
+    job: Job | Callable[[], object] | Callable[[Run], object] | RunByKeyword,
+    *,
+    token: int | None = None,
+    scheduled_at: Moment | None = None,
+    previous_end: Moment | None = None,
+    tick: int | None = None,
+    remaining: Duration | None = None,
+    lose_after: Duration | None = None,
+    stop_after: Duration | None = None,
+    reraise: bool = True,
+    project: str = "test",
+    **options: Unpack[JobOptionValues],
+) -> OneRun:
+    """Run the body of a job once, as its leader would: with a valid lease, at once, in real time.
+
+    `job` is a function, decorated or not, or an instance of a class form. Outside a running loop the call returns when
+    the run has ended; inside one, `await` it. Sync bodies run in a thread. The hooks of a class form run around it:
+    `on_elected` before, `on_stepped_down` after it. Its class keywords hold, and `options` over them.
+
+    What the body or a hook raises is raised here; with `reraise=False` the result tells it instead.
+
+    The `Run` shows `token`, `scheduled_at` (default: now; for the body this is the present), `previous_end`, `tick` and
+    `remaining` (seconds of lease at any moment, as if renewed all the time; default: what a renewal gives). Counted
+    from the body's start, the lease is lost after `lose_after`, and the replica is told to leave after `stop_after`: 0
+    is at its first `await`.
+
+    Raises `ConfigError` for what is no job, and for a bad value.
+    """
+    definition = _define(job)
+    settings = resolve(read(options, JOB_READERS), definition.overrides, prefix=f"[Job: {definition.name}] ")
+    plan = _Plan(
+        dataclasses.replace(definition, is_enabled=None),
+        dataclasses.replace(settings, enabled=True),
+        due=None if scheduled_at is None else micros(scheduled_at, "scheduled_at"),
+        previous=None if previous_end is None else micros(previous_end, "previous_end"),
+        tick=tick,
+        project=project,
+        token=token,
+        usable=None if remaining is None else duration(remaining, "remaining"),
+        lose_after=None if lose_after is None else duration(lose_after, "lose_after"),
+        stop_after=None if stop_after is None else duration(stop_after, "stop_after"),
+    )
+    one = OneRun()
+
+    async def running() -> None:
+        one._finished = await plan.run()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # nobody else's to set
+        one._value = plan.value  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        if reraise and one.error is not None:
+            raise one.error
+
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 - get_running_loop raises where there is none
+        asyncio.run(running())
+    else:
+        one._running = running()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+    return one
+
+
+def _define(job: object) -> JobDefinition:
+    if isinstance(job, Job):
+        return define_class_form(job)
+    keywords: dict[str, object] = {"every": 1}
+    if callable(job) and identity(job)[1].endswith(">"):  # a lambda, after which no job is named
+        keywords["name"] = "job"
+    return define("interval", job, keywords)
+
+
+class _Plan:
+    """One run, and its schedule: due at once, and never again."""
+
+    mark = ""
+    settled = None
+
+    def __init__(
+        self,
+        job: JobDefinition,
+        options: JobOptions,
+        *,
+        due: int | None,
+        previous: int | None,
+        tick: int | None,
+        project: str,
+        token: int | None,
+        usable: float | None,
+        lose_after: float | None,
+        stop_after: float | None,
+    ) -> None:
+        hooks: dict[str, Any] = {
+            name: None if (hook := getattr(job, name)) is None else partial(self._call_hook, hook)
+            for name in ("on_elected", "on_stepped_down")
+        }
+        schedule: Any = self
+        body = self._call_async if job.is_async else self._call_sync
+        self.value: object = None
+        self._body = job.body
+        self._job = dataclasses.replace(job, body=body, schedule=schedule, **hooks)
+        self._options = options
+        self._due = due
+        self._previous = previous
+        self._tick = tick
+        self._project = project
+        self._token = token
+        self._usable = usable
+        self._lose_after = lose_after
+        self._stop_after = stop_after
+        self._given = False
+        self._hook_error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._lone: Lone
+        self._over: asyncio.Future[RunFinished | None]
+
+    async def run(self) -> RunFinished:
+        self._loop = loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        present = SystemClock().wall() if self._due is None else self._due
+        clock = LoopClock(loop, present - round(loop.time() * 1e6))
+        timers = UncutTimers(loop, clock)
+        self._lone = Lone(
+            self._project,
+            [(self._job, self._options)],
+            timers=timers,
+            clock=clock,
+            tell=self._look,
+            worker=DaemonWorker,
+            usable=self._usable,
+            token=self._token,
+        )
+        runner: Any = self._lone.runners[self._job.name]
+        runner._previous_end = self._previous  # noqa: SLF001 - the store tells it by its age, which is less exact
+        try:
+            self._lone.start()
+            finished = await self._over
+            await self._lone.stop()
+        except asyncio.CancelledError:
+            await self._lone.stop(at_once=True)
+            raise
+        finally:
+            timers.close()
+        if self._hook_error is not None and (finished is None or finished.error is None):
+            return self._failed(self._hook_error)
+        return finished or RunFinished(job=self._job.name, token=0, outcome="cancelled", duration=0.0)
+
+    def _failed(self, error: BaseException) -> RunFinished:
+        return RunFinished(job=self._job.name, token=0, outcome="failed", duration=0.0, error=error)
+
+    def _look(self, event: Event) -> None:
+        if isinstance(event, (RunFinished, SteppedDown)) and not self._over.done():
+            self._over.set_result(event if isinstance(event, RunFinished) else None)
+
+    # -- the body and its hooks -------------------------------------------------------------------------------------
+
+    async def _call_async(self, run: Run) -> None:
+        self._begins()
+        answer = self._body(run)
+        self.value = await answer if isawaitable(answer) else answer
+
+    def _call_sync(self, run: Run) -> object:
+        self._loop.call_soon_threadsafe(self._begins)
+        self.value = self._body(run)
+        return self._keep() if isawaitable(self.value) else None
+
+    async def _keep(self) -> None:
+        answer: Any = self.value
+        self.value = await answer
+
+    def _begins(self) -> None:
+        if self._lose_after is not None:
+            self._loop.call_later(self._lose_after, self._lone.lose, self._job.name)
+        if self._stop_after is not None:
+            self._loop.call_later(self._stop_after, self._lone.drain)
+
+    async def _call_hook(self, hook: Callable[[Any], object], handle: Any) -> None:
+        try:
+            answer = hook(handle)
+            if isawaitable(answer):
+                await answer
+        except BaseException as error:
+            self._hook_error = error
+            raise
+
+    # -- the schedule -----------------------------------------------------------------------------------------------
+
+    def ticker(self, now: Now, state: JobState) -> Self:  # noqa: ARG002 - of all terms the first
+        return self
+
+    def wake(self, now: Now) -> Wake:
+        return Wake(boot=inf if self._given else now.boot)
+
+    def take(self, now: Now) -> Take:
+        if self._given:
+            return Take()
+        self._given = True
+        return Take(Due(now.wall if self._due is None else self._due, self._tick))
+
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - nothing else was due
+        return Take()
