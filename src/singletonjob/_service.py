@@ -66,7 +66,7 @@ class Service:
         self.node: str = node or node_id(options.node_id)
         self._project = options.project
         self._stall_limit = options.stall_limit
-        self._notes = options.notes
+        self._notes, self._store = options.notes, options.store
         self.callbacks = callbacks  # who listens to events; empty, none need be made
         self._pid = os.getpid()
         self._journal = Journal(options.project, self.node, self._clock.boot)
@@ -116,7 +116,7 @@ class Service:
         """Begin to take part, on the running loop. Waits for nothing, least of all for the store."""
         self._loop = asyncio.get_running_loop()
         self._pulse.loop_thread = threading.get_ident()
-        self._journal.announce(self._notes, self._all.values(), self._clock.wall())
+        self._journal.announce(self._notes, self._all.values(), self._clock.wall(), store=self._store)
         if not self._settings:
             self._heartbeat_ended.set()
         margin = min((settings.margin for settings in self._settings.values()), default=1.0)

@@ -46,8 +46,9 @@ class BeatStats:
     was first (the keys are job and reason), `misfires` the slots that did not run when due, by job and cause.
     `duration` tells how long the store took to answer, in seconds; `recent` are the newest of these one by one, each
     with its number, from 1 up; `failures` counts exchanges without a usable answer. `remaining` is, by job, how many
-    seconds of usable lease are left, renewals to come not counted; 0 where this replica does not lead. `store_up`: the
-    store serves us, as far as the last exchange tells.
+    seconds of usable lease are left, renewals to come not counted; 0 where this replica does not lead. `paused`, by
+    job: an operator paused it, as far as the store has told us. `store_up`: the store serves us, as far as the last
+    exchange tells.
     """
 
     project: str
@@ -60,6 +61,7 @@ class BeatStats:
     duration: Histogram
     recent: tuple[tuple[int, float], ...]
     remaining: Mapping[str, float]
+    paused: Mapping[str, bool]
 
 
 class Beats:
@@ -118,5 +120,6 @@ class Beats:
             failures=self._failures,
             duration=self._duration.copy(),
             recent=tuple(self._recent),
+            paused={job: self._elector.is_paused(job) for job in self._jobs},
             remaining={job: leases[job].remaining if job in leases else 0.0 for job in self._jobs},
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ._lease import instant
 from ._schedule import CronSchedule
+from .jobs.sources import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +34,7 @@ DROPS_IN_A_ROW = 10
 """So many ticks dropped one after the other are an error: a run hangs."""
 
 LOST: dict[Reason, str] = {
-    "lost": "lost leadership: the lease is somebody else's; stepping down",
+    "lost": "lost leadership: the lease is somebody else's, or gone; stepping down",
     "expired": "could not renew the lease in time; stepping down",
     "stuck": "the job loop gave no sign of life, or a run outlived its timeout and grace; the lease is left to expire",
 }
@@ -84,21 +85,30 @@ class Journal:
         self._said[what] = now
         return False
 
-    def announce(self, notes: Iterable[Note], jobs: Iterable[tuple[JobDefinition, JobOptions]], wall: int) -> None:
+    def announce(
+        self,
+        notes: Iterable[Note],
+        jobs: Iterable[tuple[JobDefinition, JobOptions]],
+        wall: int,
+        *,
+        store: object = None,
+    ) -> None:
         """What there is to say when the app starts, at the wall-clock instant `wall`."""
+        name = told("store", store) if isinstance(store, str) else type(store).__name__
+        where = "" if store is None else f" in {name}"
         for note in notes:
             level = logging.WARNING if note.event == "unknown-job" else logging.INFO
             self.say(level, note.event, note.text, job=note.job)
-        for job, options in jobs:
-            if options.enabled is False:
+        for job, own in jobs:
+            if own.enabled is False:
                 self.disabled(job.name)
                 continue
             cron = job.schedule.cron if isinstance(job.schedule, CronSchedule) else None
             for warning in cron.warnings if cron is not None else ():
                 self.warn("schedule-warning", warning, job.name)
-            self.started(job.name, "" if cron is None else _next_slot(cron, wall))
-            if options.warning is not None:
-                self.warn("options-warning", options.warning, job.name)
+            self.started(job.name, where + ("" if cron is None else _next_slot(cron, wall)))
+            if own.warning is not None:
+                self.warn("options-warning", own.warning, job.name)
 
     # -- INFO ------------------------------------------------------------------------------------------------------
 

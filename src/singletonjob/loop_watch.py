@@ -64,8 +64,8 @@ class LoopWatch:
 
     def _long_run_at(self, lease: Lease) -> float:
         options = self._options[lease.job]
-        if lease.run_started is None or not options.warn_on_long_run:
-            return inf
+        if lease.run_started is None or lease.deadline <= 0 or not options.warn_on_long_run:
+            return inf  # of a run that goes on without its lease, something else is told
         if lease.warned_at is not None and lease.warned_at >= lease.run_started:
             return lease.warned_at + SAY_AGAIN if options.timeout is None else inf
         return lease.run_started + LONG_RUN * options.lock_expiry

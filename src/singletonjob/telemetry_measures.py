@@ -141,6 +141,13 @@ MEASURES = (
         points=_of_beats(lambda beats: [((job,), left) for job, left in beats.remaining.items()]),
     ),
     Measure(
+        name="singletonjob.paused",
+        kind="gauge",
+        unit="{job}",
+        text="1 while an operator has paused the job, as far as the store has told this replica, else 0",
+        points=_of_beats(lambda beats: [((job,), int(paused)) for job, paused in beats.paused.items()]),
+    ),
+    Measure(
         name="singletonjob.beats",
         kind="counter",
         unit="{request}",
@@ -186,6 +193,13 @@ MEASURES = (
                 "timeout": stats.timeout,
             }
         ),
+    ),
+    Measure(
+        name="singletonjob.runs.triggered",
+        kind="counter",
+        unit="{run}",
+        text="Extra runs that an operator asked for; they are among the runs, and were no ticks",
+        points=_of_jobs(lambda stats: stats.triggered),
     ),
     Measure(
         name="singletonjob.ticks.dropped",

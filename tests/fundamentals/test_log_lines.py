@@ -94,7 +94,7 @@ def test_a_life_without_trouble_is_told_at_info_and_each_record_carries_its_attr
         assert [r.event for r in lines] == ["started", "elected", "released"]
         assert [r.job for r in lines] == ["price-tick"] * 3
         started, elected, released = lines
-        assert started.getMessage() == f"price-tick: started with key pricing:price-tick:lock as {node}"
+        assert started.getMessage() == f"price-tick: started with key pricing:price-tick:lock as {node} in Gate"
         assert elected.getMessage() == "price-tick: became LEADER for pricing:price-tick:lock"
         assert released.getMessage() == "price-tick: leadership released"
         assert started.token is None

@@ -176,7 +176,7 @@ def _told(result: OrderResult) -> str:
         case "pending":
             return "not run: another trigger is waiting to be taken"
         case "nobody":
-            return "nobody leads it now"
+            return "nobody leads it now; `singletonjob status` tells whether it is paused"
         case "foreign":
             return f"its leader {holder} is another implementation, which reads no orders"
         case "failed":
