@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while an app runs: the first stops it in good order, the second exits at once.
+"""SIGTERM, SIGINT and their kin while an app runs: the first stops it in good order, the second exits at once.
 
 The handlers are Python's own (`signal.signal`), not the loop's: a body that blocks the job loop does not keep them
 from running, as long as it returns to the interpreter now and then (`time.sleep` does, signal(7): EINTR).
@@ -24,7 +24,7 @@ __all__ = ["stop_signals"]
 
 @contextmanager
 def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
-    """Have SIGTERM and SIGINT stop `service` inside the block; only the main thread can, elsewhere nothing changes.
+    """Have these signals stop `service` inside the block; only the main thread can, elsewhere nothing changes.
 
     A stop that does not end in its time (a body blocks the loop) ends the process with code 1.
     """
@@ -33,22 +33,66 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
         return
     stopped = threading.Event()
     signalled = False
+    process = os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal signalled
+        if os.getpid() != process:
+            # A child that a body forked, of multiprocessing say: it must die of SIGTERM as if we were not there.
+            signal.signal(number, before[number] or signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         if signalled:
             os._exit(128 + number)
         signalled = True
         threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()
         service.request_stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in _numbers()}
+    _taken.update(before)
     try:
         yield
     finally:
         stopped.set()
+        _taken.difference_update(before)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# -- forks ---------------------------------------------------------------------------------------------------------
+
+_taken: set[int] = set()
+_masks = threading.local()
+
+
+def _hold() -> None:
+    """Before a fork: let no signal that we handle arrive until the child can see to it.
+
+    CPython forgets in a new child what its handlers were told before it got ready (_PySignal_AfterFork). A parent that
+    terminates a child just born would wait for it for ever.
+    """
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _taken) if _taken else None
+
+
+def _let_go() -> None:
+    mask = getattr(_masks, "before", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def _numbers() -> list[int]:
+    """SIGTERM, SIGINT, and where they are known: SIGBREAK (Ctrl-Break), and SIGHUP unless it is ignored or used."""
+    names = ["SIGTERM", "SIGINT", "SIGBREAK"]
+    # Under nohup a hang-up is ignored, and stays so; a program may have made it its order to reload.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        names.append("SIGHUP")
+    return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
 
 
 def _watch(service: Service, stopped: threading.Event) -> None:
