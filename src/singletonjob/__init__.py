@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ._model import Elected, Event, Misfired, RunFinished, RunStarted, SteppedDown, StoreDown, StoreUp, TicksDropped
     from .health import Health
     from .histogram import Histogram
-    from .jobs.definition import CronJob, FixedRateJob, IntervalJob
+    from .jobs.definition import CronJob, FixedRateJob, IntervalJob, Job
     from .stats import JobStats
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Health",
     "Histogram",
     "IntervalJob",
+    "Job",
     "JobStats",
     "LeadershipLost",
     "Misfired",

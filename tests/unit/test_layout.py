@@ -192,6 +192,16 @@ def test_a_file_over_300_lines_says_why_on_its_top() -> None:
     assert [name_of(file) for file in source_files() if lacks_a_reason_for_its_length(file.read_text())] == []
 
 
+def test_nothing_is_imported_by_a_name_made_at_run_time() -> None:
+    # A freezer follows import statements alone (C108). What a user named, on the command line or in Django's settings,
+    # is that user's to include; uWSGI's modules are made by uWSGI.
+    named = {PACKAGE / "cli" / "loading.py", *(PACKAGE / "integrations").rglob("*.py")}
+    allowed = {*named, PACKAGE / "preforking.py"}
+    dynamic = re.compile(r"\b(import_module|__import__|entry_points|find_spec|iter_modules)\b")
+    files = [file for file in source_files() if file not in allowed]
+    assert {name_of(file): found for file in files if (found := dynamic.findall(file.read_text()))} == {}
+
+
 def test_importing_the_root_loads_nothing_heavy() -> None:
     # Without site, so that no .pth file of the environment loads a module first and hides that we load it too.
     used = "import singletonjob; singletonjob.SingletonJobs, singletonjob.Run; print(*sys.modules)"
