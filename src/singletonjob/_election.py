@@ -522,14 +522,14 @@ class Elector:
             batch = Batch(project=self.project, node=self.node, bound=bound, guard=self._amnesia_guard)
             self._flight = _Flight(batch, due, now)
             return batch
-        renewing = any(seat.alive for seat in due)
+        renewing, asked = any(seat.deadline > 0 for seat in due), self._number
         requests: list[Request] = []
         seats: list[_Seat] = []
         for seat in self._seats.values():
             for request in self._requests(seat, now, witness, renewing=renewing):
                 requests.append(request)
                 seats.append(seat)
-        if any(isinstance(request, Acquire) for request in requests):
+        if self._number != asked:
             self._asked_at = now
         bound = min(self._bound(seat, now) for seat in seats)
         clock, arrived = self._reading
@@ -541,7 +541,7 @@ class Elector:
 
     def _bound(self, seat: _Seat, now: float) -> float:
         bound = seat.options.call_timeout
-        if seat.alive:
+        if seat.deadline > 0:
             bound = min(bound, (seat.deadline - now) / 2)
         return max(bound, SHORTEST_CALL)
 
@@ -549,7 +549,7 @@ class Elector:
         """What goes out for a job now: what is due within half its heartbeat rides along, asks with any renewal."""
         options = seat.options
         soon = now + options.heartbeat_interval / 2
-        if seat.alive:
+        if seat.deadline > 0:
             if seat.due <= soon:
                 yield Renew(
                     job=seat.job,

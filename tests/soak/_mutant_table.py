@@ -242,8 +242,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "a term whose run is ending is not renewed",
-            "        if seat.alive:\n            if seat.due <= soon:",
-            '        if seat.alive:\n            if seat.due <= soon and seat.phase == "leader":',
+            "        if seat.deadline > 0:\n            if seat.due <= soon:",
+            '        if seat.deadline > 0:\n            if seat.due <= soon and seat.phase == "leader":',
             "test_a_stop_drains_and_the_release_goes_out_when_the_body_has_ended_and_not_before",
         ),
         (
