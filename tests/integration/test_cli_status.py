@@ -119,7 +119,7 @@ def test_in_a_terminal_it_is_a_table_with_rich_and_plain_lines_without(
     output = ask(capsys, *words)
     assert ("\x1b[" in output) is rich
     head, row = (re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in output.splitlines())
-    assert head == ["JOB", "LEADER", "TOKEN", "SINCE", "TIME", "LEFT", "LAST", "END"]
+    assert head == ["JOB", "LEADER", "TOKEN", "SINCE", "TIME", "LEFT", "LAST", "END", "PAUSED"]
     assert row[:2] == ["tick", "nobody"]
 
 

@@ -39,7 +39,7 @@ def _time_is_up(_number: int, _frame: FrameType | None) -> None:
 
 def _import_all_else() -> None:
     # Collected by pytest, so that it finds its plugins imported in its own way the next time.
-    pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", __file__])
+    pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:singletonjob", __file__])
     import hypothesis.strategies  # noqa: F401
     import redis.asyncio  # noqa: F401
 
