@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from servers import KINDS, Server, free_port
+from servers import ALL_KINDS, Server, free_port
 from singletonjob import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.memory import MemoryStore
@@ -52,13 +52,13 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=ALL_KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(request.param, tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", *KINDS])
+@pytest.fixture(params=["memory", "sqlite", *ALL_KINDS])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], LeaseStore]]:
     """What makes a store, each time another way to the same leases."""
     if request.param == "memory":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from servers import KINDS, Server
+from servers import ALL_KINDS, Server
 from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
@@ -57,7 +57,7 @@ else return 0 end
 ORIGINAL_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end"
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=ALL_KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(request.param, tmp_path_factory.mktemp("server")) as server:
         yield server

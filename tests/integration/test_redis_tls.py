@@ -35,7 +35,7 @@ from integration.test_redis_store import (
 )
 from proxy import Proxy
 from sentinels import SERVICE, SentinelService
-from servers import KINDS, OLDEST, Server, free_port
+from servers import ALL_KINDS, OLDEST, Server, free_port
 from singletonjob import Run, SingletonJobs
 from singletonjob._errors import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
@@ -78,7 +78,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def system(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     """The system's servers; without them the tests that need them are skipped."""
-    if SYSTEM not in KINDS:
+    if SYSTEM not in ALL_KINDS:
         pytest.skip("there is no redis-server of the system")
     started: list[Server] = []
     try:
