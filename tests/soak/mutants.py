@@ -113,14 +113,21 @@ class Bench:
         self._storage.cleanup()
 
     def try_on(self, mutant: Mutant) -> Outcome:
-        """Break a copy of the library and run the mutant's tests on it, up to the first that fails."""
-        began = time.monotonic()
-        try:
-            with _broken(mutant) as source:
-                caught_by = self._failed(source, mutant.tests)
-            return Outcome(mutant, caught_by, time.monotonic() - began)
-        except ValueError as error:
-            return Outcome(mutant, None, 0.0, str(error))
+        """Break a copy of the library and run the mutant's tests on it, up to the first that fails.
+
+        Where it cannot be tried, once more: what a broken library leaves behind may end pytest before it has told.
+        """
+        began, trouble = time.monotonic(), ""
+        for _ in range(2):
+            try:
+                with _broken(mutant) as source:
+                    caught_by = self._failed(source, mutant.tests)
+                return Outcome(mutant, caught_by, time.monotonic() - began)
+            except ValueError as error:
+                trouble = str(error)
+            if self._process.poll() is not None:
+                break
+        return Outcome(mutant, None, 0.0, trouble)
 
     def _failed(self, source: Path, tests: Sequence[str]) -> str | None:
         options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=30"]
