@@ -21,7 +21,7 @@ from ._lease import Lease
 from ._model import StoreDown, StoreUp
 from .beat_stats import Beats
 from .loop_watch import LoopWatch
-from .stores.protocol import Batch, Progress, Reply
+from .stores.protocol import NO_PROGRESS, Batch, Progress, Reply
 from .threads import PatientLoop
 
 if TYPE_CHECKING:
@@ -288,10 +288,10 @@ class Heartbeat:
     def progress(self, job: str, now: float) -> Progress:
         lease = self.leases.get(job)
         if lease is None:
-            return Progress()
-        lease.telling = lease.tick, lease.done, lease.ended_at, lease.settled
-        if lease.telling == lease.told:
-            return Progress()  # the store has it: a job at rest costs it less
+            return NO_PROGRESS
+        lease.telling = telling = lease.tick, lease.done, lease.ended_at, lease.settled
+        if telling == lease.told:
+            return NO_PROGRESS  # the store has it: a job at rest costs it less
         ended_ago = None if lease.ended_at is None else max(0.0, now - lease.ended_at)
         return Progress(tick=lease.tick, done=lease.done, ended_ago=ended_ago, settled=lease.settled)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -90,9 +90,9 @@ class Beats:
             self._duration.add(seconds)
             self._recent.append((self._answers, seconds))
             if not reply.void:
-                for verdict in reply.verdicts:
-                    name = type(verdict).__name__
-                    self._verdicts["not_claimed" if name == "NotClaimed" else name.lower()] += 1
+                for kind, count in Counter(map(type, reply.verdicts)).items():
+                    name = kind.__name__
+                    self._verdicts["not_claimed" if name == "NotClaimed" else name.lower()] += count
                 return
         else:
             self._failures += 1

@@ -53,19 +53,24 @@ class LoopWatch:
             ]
             self._journal.loop_blocked(running, silent, where(self._pulse.loop_thread))
         for lease in self._leases.values():
-            if self._long_run_at(lease) <= now and lease.run_started is not None:
+            if (started := lease.run_started) is not None and self._long_run_at(lease, started) <= now:
                 lease.warned_at = now
                 expiry = self._options[lease.job].lock_expiry
-                self._journal.run_long(lease.job, lease.token, now - lease.run_started, expiry)
+                self._journal.run_long(lease.job, lease.token, now - started, expiry)
 
     def next_look(self, now: float) -> float:
         """When a run in flight will have taken long."""
-        return min((at for lease in self._leases.values() if (at := self._long_run_at(lease)) > now), default=inf)
+        soonest = inf
+        for lease in self._leases.values():
+            # The job loop may end the run between two looks at it, so there is one.
+            if (started := lease.run_started) is not None and now < (at := self._long_run_at(lease, started)) < soonest:
+                soonest = at
+        return soonest
 
-    def _long_run_at(self, lease: Lease) -> float:
+    def _long_run_at(self, lease: Lease, started: float) -> float:
         options = self._options[lease.job]
-        if lease.run_started is None or lease.deadline <= 0 or not options.warn_on_long_run:
+        if lease.deadline <= 0 or not options.warn_on_long_run:
             return inf  # of a run that goes on without its lease, something else is told
-        if lease.warned_at is not None and lease.warned_at >= lease.run_started:
+        if lease.warned_at is not None and lease.warned_at >= started:
             return lease.warned_at + SAY_AGAIN if options.timeout is None else inf
-        return lease.run_started + LONG_RUN * options.lock_expiry
+        return started + LONG_RUN * options.lock_expiry

@@ -17,6 +17,7 @@ from servers import ALL_KINDS, Server
 from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
+    NO_PROGRESS,
     Acquire,
     Batch,
     Claimed,
@@ -35,7 +36,7 @@ from singletonjob.stores.redis import CHUNK, RedisStore
 from singletonjob.stores.redis_address import Address
 from singletonjob.stores.rules import AHEAD
 from singletonjob.testing.contract import LeaseStoreContract
-from singletonjob.testing.contract_base import NOTHING, SECOND, Replica, expect
+from singletonjob.testing.contract_base import SECOND, Replica, expect
 from singletonjob.testing.contract_notices import subscription
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ async def test_a_thousand_jobs_go_in_one_exchange_and_the_verdicts_come_in_order
     tokens = {
         job: verdict.token for job, verdict in zip(jobs, reply.verdicts, strict=True) if isinstance(verdict, Granted)
     }
-    renewals = (Renew(job=job, token=token, lock_expiry=60, progress=NOTHING) for job, token in tokens.items())
+    renewals = (Renew(job=job, token=token, lock_expiry=60, progress=NO_PROGRESS) for job, token in tokens.items())
     assert set((await a.reply(*renewals)).verdicts) == {Renewed()}
 
 
@@ -345,7 +346,7 @@ async def test_many_jobs_that_come_too_late_are_one_void_batch(a: Replica, clien
 def test_the_part_of_a_long_batch_that_came_too_late_has_failed_and_the_rest_counts() -> None:
     # No server can be made to take that long on purpose, so the replies are written here.
     store = RedisStore(Address())
-    requests = tuple(Release(job=f"j{number}", number=1, progress=NOTHING) for number in range(CHUNK + 2))
+    requests = tuple(Release(job=f"j{number}", number=1, progress=NO_PROGRESS) for number in range(CHUNK + 2))
     batch = Batch(project="p", node="a", bound=1.0, void_at=150, requests=requests)
     reply = store._reply(batch, [[b"100", b"", b"", b"\n".join([b"D1"] * CHUNK)], [b"200"]])
     assert (reply.clock, reply.void, len(reply.verdicts)) == (200, False, CHUNK + 2)
@@ -503,6 +504,6 @@ async def test_jobs_that_are_released_together_are_told_together(a: Replica, b: 
     await a.reply(*(Acquire(job=job, number=1, lock_expiry=10, above=0) for job in jobs))
     async with aclosing(subscription(b)) as notices:
         await anext(notices)
-        await a.reply(*(Release(job=job, number=1, progress=NOTHING) for job in jobs))
+        await a.reply(*(Release(job=job, number=1, progress=NO_PROGRESS) for job in jobs))
         async with asyncio.timeout(5):
             assert await anext(notices) == set(jobs)

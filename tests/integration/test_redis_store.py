@@ -62,7 +62,7 @@ RIGHTS = (
     "~p:*",
     "~{p:*",
     "&p:*",
-    *("+evalsha", "+eval", "+get", "+set", "+del", "+pexpire", "+pttl", "+hmget", "+hset", "+sadd", "+time"),
+    *("+evalsha", "+eval", "+get", "+set", "+del", "+pexpire", "+pttl", "+mget", "+hmget", "+hset", "+sadd", "+time"),
     *("+publish", "+subscribe", "+ping", "+info", "+select"),
 )
 """What a user of project `p` needs. INFO may be missing: then there is no amnesia guard. SELECT: not for database 0."""
@@ -472,7 +472,7 @@ async def test_c88_the_documented_rights_are_enough_for_everything(server: Serve
             assert await anext(notices) == {"j"}
 
 
-@pytest.mark.parametrize("right", [right for right in RIGHTS if right not in {"+info", "+select", "+ping"}])
+@pytest.mark.parametrize("right", [right for right in RIGHTS if right not in {"+info", "+select", "+ping", "+mget"}])
 async def test_c88_without_any_one_of_the_rights_something_is_refused(
     server: Server, client: redis.Redis, right: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -494,6 +494,14 @@ async def test_c88_without_any_one_of_the_rights_something_is_refused(
         assert client.exists(LOCK) == 0 or right in {"+del", "+pexpire", "+pttl"}
         assert "has not the right for" in text
         assert right.removeprefix("+") in text.lower() or right[0] in "~&"
+
+
+async def test_c88_without_the_right_to_mget_each_renewal_asks_for_its_own_lock(
+    server: Server, client: redis.Redis
+) -> None:
+    store = RedisStore(address_from_url(user(client, server, *(one for one in RIGHTS if one != "+mget"))))
+    await _use_all(store)
+    await store.close()
 
 
 async def _use_all(store: RedisStore) -> None:

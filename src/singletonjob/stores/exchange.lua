@@ -29,6 +29,7 @@ if void_at and wall > void_at then
 end
 
 local command = ''
+local match = string.match -- a name of the language is looked up each time it is used
 local named, news = {}, {} -- jobs that belong into the set of names, and those that somebody should look at
 
 -- Not every server's error says which command it was that failed.
@@ -37,8 +38,19 @@ local function call(name, ...)
   return redis.call(name, ...)
 end
 
+-- The holders before this batch, asked for in one go; where that is not allowed, each renewal asks for its own.
+local held = {}
+if ARGV[4] and string.sub(ARGV[4], 1, 1) == 'N' then
+  local locks = {}
+  for number = 1, #ARGV - 3 do
+    locks[number] = KEYS[names + 2 * number - 1]
+  end
+  held = redis.pcall('MGET', unpack(locks))
+end
+
 local function load(key)
-  local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger')
+  local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger',
+    'rest')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
@@ -47,18 +59,19 @@ local function load(key)
     paused = field[7] or '',
     resign = field[8] or '',
     trigger = field[9] or '',
+    rest = field[10],
     mark = '',
     done = '',
     ended = '',
   }
   if field[4] then
-    local slot, slot_token, mark = string.match(field[4], '^(%d+):(%d+):(.*)$')
+    local slot, slot_token, mark = match(field[4], '^(%d+):(%d+):(.*)$')
     if slot then
       state.slot, state.slot_token, state.mark, state.slot_text = tonumber(slot), slot_token, mark, field[4]
     end
   end
   if field[5] then
-    local done, ended = string.match(field[5], '^(%d*):(%d*)$')
+    local done, ended = match(field[5], '^(%d*):(%d*)$')
     state.done, state.ended = done or '', ended or ''
   end
   return state
@@ -71,21 +84,21 @@ end
 
 -- What an operator asked for, while it is in force. orders.py tells the texts.
 local function pause_ends(state)
-  local ends = string.match(state.paused, '^(%d*);%d+;')
+  local ends = match(state.paused, '^(%d*);%d+;')
   if ends and (ends == '' or tonumber(ends) > wall) then
     return ends
   end
 end
 
 local function resignation_ends(state)
-  local ends, named_node = string.match(state.resign, '^(%d+);(.*)$')
+  local ends, named_node = match(state.resign, '^(%d+);(.*)$')
   if named_node == node and tonumber(ends) > wall then
     return ends
   end
 end
 
 local function trigger_waiting(state)
-  local ends, id = string.match(state.trigger, '^(%d+);(.*)$')
+  local ends, id = match(state.trigger, '^(%d+);(.*)$')
   if ends and tonumber(ends) > wall then
     return id
   end
@@ -168,35 +181,43 @@ function handle.A(job, lock, key, number, milliseconds, above)
   return 'G;' .. token .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';' .. (state.slot_text or '')
 end
 
--- Nearly every renewal of a job at rest: nothing to report and nothing ordered, so the state is not taken apart.
-local function at_rest(key, token)
-  local field = call('HMGET', key, 'token', 'off', 'paused', 'resign', 'trigger')
-  local orders = (field[3] or '') .. (field[4] or '') .. (field[5] or '')
-  return field[1] == token and orders == '' and string.sub(field[2] or '', 1, 1) ~= '-'
+-- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. `rest` says that a renewal
+-- saw none in force; each order clears it. So the state need not be taken apart.
+local function renewed_at_rest(request, lock, key)
+  local token, milliseconds = match(request, '^N;[^;]+;(%d+);(%d+);;;;$')
+  if not token then
+    return false
+  end
+  local field = call('HMGET', key, 'token', 'rest')
+  if field[1] ~= token or field[2] ~= '1' then
+    return false
+  end
+  -- 0: a release before it in this batch was faster.
+  return call('PEXPIRE', lock, milliseconds) == 1
 end
 
 function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
-  local holder = call('GET', lock)
-  local rests = holder == node and tick .. done .. ago .. settled == '' and at_rest(key, token)
-  local state = not rests and load(key)
-  if state and (holder ~= node or state.token ~= tonumber(token)) then
+  local holder, state = call('GET', lock), load(key)
+  if holder ~= node or state.token ~= tonumber(token) then
     return refused(lock, holder, state)
   end
   -- First what frees or keeps memory as it is: a server that is full refuses a write only if it is a script's first.
   call('PEXPIRE', lock, milliseconds)
-  if rests then
-    return 'N'
-  end
   local fields = progress(state, tick, done, ago, settled)
   local paused, trigger = pause_ends(state), trigger_waiting(state)
   if state.off and state.off < 0 and not paused then
     fields[#fields + 1] = 'off' -- a pause that this term outlived is over: what comes now is owed
     fields[#fields + 1] = text(wall)
   end
+  local resigned = resignation_ends(state)
+  if not paused and not resigned and trigger == '' and state.rest ~= '1' then
+    fields[#fields + 1] = 'rest'
+    fields[#fields + 1] = '1'
+  end
   if fields[1] then
     call('HSET', key, unpack(fields))
   end
-  local order = paused and 'paused' or resignation_ends(state) and 'resigned' or ''
+  local order = paused and 'paused' or resigned and 'resigned' or ''
   return order == '' and trigger == '' and 'N' or 'N;' .. order .. ';' .. trigger
 end
 
@@ -266,7 +287,7 @@ end
 local function ordered(job, lock, key, outcome, fields)
   local holder = call('GET', lock)
   if fields then
-    call('HSET', key, unpack(fields))
+    call('HSET', key, 'rest', '', unpack(fields))
     news[#news + 1] = job
   end
   return 'O;' .. outcome .. ';' .. (holder and text(call('PTTL', lock)) or '') .. ';' .. (holder or '')
@@ -315,12 +336,12 @@ function handle.T(job, lock, key, micros, id)
 end
 
 function handle.F(job, lock, key, withdraw, id)
-  local name, outcome = string.match(call('HMGET', key, 'triggered')[1] or '', '^([^;]*);%d+;(.*)$')
+  local name, outcome = match(call('HMGET', key, 'triggered')[1] or '', '^([^;]*);%d+;(.*)$')
   if name == id then
     return ordered(job, lock, key, outcome)
   end
   local state = load(key)
-  if string.match(state.trigger, '^%d+;(.*)$') ~= id then
+  if match(state.trigger, '^%d+;(.*)$') ~= id then
     return ordered(job, lock, key, 'gone')
   end
   if trigger_waiting(state) == id and withdraw == '0' then
@@ -343,10 +364,13 @@ local PATTERN = {
 }
 
 local function serve(number)
-  local request = ARGV[number + 3]
+  local request, lock, key = ARGV[number + 3], KEYS[names + 2 * number - 1], KEYS[names + 2 * number]
+  if held[number] == node and renewed_at_rest(request, lock, key) then
+    return 'N'
+  end
   local kind = string.sub(request, 1, 1)
-  local job, a, b, c, d, e, f = string.match(request, PATTERN[kind])
-  return handle[kind](job, KEYS[names + 2 * number - 1], KEYS[names + 2 * number], a, b, c, d, e, f)
+  local job, a, b, c, d, e, f = match(request, PATTERN[kind])
+  return handle[kind](job, lock, key, a, b, c, d, e, f)
 end
 
 local reply, verdicts = {text(wall), '', ''}, {}
@@ -356,7 +380,7 @@ for number = 1, #ARGV - 3 do
     -- An error is a table since Redis 7, a text before.
     verdict = 'E;' .. command .. ';' .. tostring(type(verdict) == 'table' and verdict.err or verdict)
   end
-  verdicts[number] = string.gsub(verdict, '[%%\n]', ESCAPED) -- a node may have any name
+  verdicts[number] = verdict == 'N' and verdict or string.gsub(verdict, '[%%\n]', ESCAPED) -- a node may have any name
 end
 reply[4] = table.concat(verdicts, '\n')
 

@@ -1,6 +1,8 @@
 """What a replica and a store say to each other: requests, verdicts, and the store's interface.
 
 Units as in `_model`: durations in seconds, wall-clock instants in microseconds since the epoch, UTC.
+
+A little over 300 lines: one vocabulary, most of which is what its words mean.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from .orders import Order, Ordered, Paused
 
 __all__ = [
+    "NO_PROGRESS",
     "Acquire",
     "Barred",
     "Batch",
@@ -56,8 +59,14 @@ class Progress(NamedTuple):
     settled: int | None = None
 
 
+NO_PROGRESS = Progress()
+
+
 class Acquire(NamedTuple):
-    """Ask for the lease. `number` grows with every acquisition of this replica; the token must exceed `above`."""
+    """Ask for the lease, for `lock_expiry` seconds from the store's now on.
+
+    `number` grows with every acquisition of this replica; the token of the new term must exceed `above`.
+    """
 
     job: str
     number: int
@@ -66,7 +75,7 @@ class Acquire(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Extend the lease of the term with this token. Never acquires."""
+    """Extend the lease of the term with this token to `lock_expiry` seconds from the store's now on. Never acquires."""
 
     job: str
     token: int
@@ -84,7 +93,10 @@ class Release(NamedTuple):
 
 
 class ClaimSlot(NamedTuple):
-    """Claim a cron slot for a term. Idempotent for one slot and token. `mark` identifies the schedule."""
+    """Claim a cron slot, an instant in microseconds, for a term. Idempotent for one slot and token.
+
+    `mark` identifies the schedule.
+    """
 
     job: str
     token: int
@@ -105,6 +117,7 @@ class TakeTrigger(NamedTuple):
 
 
 Request: TypeAlias = "Acquire | Renew | Release | ClaimSlot | TakeTrigger | Order"
+"""What a replica or an operator may ask; each for one job."""
 
 
 class Batch(NamedTuple):
@@ -211,6 +224,7 @@ class Failed(NamedTuple):
 
 
 Verdict: TypeAlias = "Granted | Renewed | Refused | Barred | Released | Claimed | NotClaimed | Failed | Ordered"
+"""What came of a request. No answer is none of these: then nothing is known."""
 
 
 class Reply(NamedTuple):

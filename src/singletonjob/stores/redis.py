@@ -19,7 +19,7 @@ from .redis_peek import look
 from .redis_reading import read
 from .redis_script import lacks_script, script
 from .redis_warnings import evicts, not_named, not_published
-from .redis_wire import arguments, channel, pack, verdict
+from .redis_wire import channel, pack, script_call, verdict
 from .rules import changes
 
 if TYPE_CHECKING:
@@ -156,12 +156,12 @@ class RedisStore:
         return Reply(clock=reading.clock, up_for=reading.up_for)
 
     async def _run(self, link: Link, batch: Batch) -> Reply:
-        chunks = [arguments(batch, batch.requests[at : at + CHUNK]) for at in range(0, len(batch.requests), CHUNK)]
+        chunks = [batch.requests[at : at + CHUNK] for at in range(0, len(batch.requests), CHUNK)]
         text, digest = script()
-        replies = await link.call([(b"EVALSHA", digest, *chunk) for chunk in chunks])
+        replies = await link.call([script_call(b"EVALSHA", digest, batch, chunk) for chunk in chunks])
         missing = [number for number, reply in enumerate(replies) if lacks_script(reply)]
         if missing:  # restarted, failed over or flushed; the server keeps the text for the next time
-            again = await link.call([(b"EVAL", text, *chunks[number]) for number in missing])
+            again = await link.call([script_call(b"EVAL", text, batch, chunks[number]) for number in missing])
             for number, reply in zip(missing, again, strict=True):
                 replies[number] = reply
         for reply in replies:

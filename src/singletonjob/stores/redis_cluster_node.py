@@ -13,7 +13,7 @@ from .redis_errors import code_of, refusal
 from .redis_reading import read
 from .redis_script import lacks_script, script
 from .redis_warnings import evicts, not_published
-from .redis_wire import arguments, verdict
+from .redis_wire import pack, script_call, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from .._clock import Clock
     from .protocol import Batch, Request
     from .redis_cluster_address import NodeAddress
-    from .redis_link import Link
+    from .redis_link import Command, Link
 
 __all__ = ["ClusterDown", "Group", "Node", "Outcome"]
 
 Outcome: TypeAlias = "Verdict | Redirect | StoreError"
 """What came of one request. An error: the node did not serve it, and it is not this job's fault."""
+
+ASKING = pack((b"ASKING",))
 
 LATE = Failed(error="it came too late to the node of the Cluster that keeps it; nothing was done")
 
@@ -62,7 +64,7 @@ class Node:
         """Whether the last reading told for how long the node has been up."""
         return self._time.up_since > -inf
 
-    async def call(self, commands: Sequence[Sequence[bytes]], seconds: float) -> list[Any]:
+    async def call(self, commands: Sequence[Command], seconds: float) -> list[Any]:
         """Send commands in one go; one reply for each, where an error of the server is a reply, too.
 
         Connects within `seconds` if need be; the caller bounds the whole. Raises `StoreError`, the client's errors and
@@ -169,13 +171,15 @@ class Node:
         """Call the script for each group, all in one go."""
         text, digest = script()
         timed = batch._replace(void_at=None if until is None else self._time.at(until))
-        calls = [arguments(timed, [batch.requests[at] for at in group.places], names=False) for group in groups]
-        replies = await self._send(link, [(b"EVALSHA", digest, *call) for call in calls], groups)
+        parts = [[batch.requests[at] for at in group.places] for group in groups]
+        by_name = [script_call(b"EVALSHA", digest, timed, part, names=False) for part in parts]
+        replies = await self._send(link, by_name, groups)
         missing = [number for number, reply in enumerate(replies) if lacks_script(reply)]
         if missing:
             # The text goes with the first; the node knows it when it comes to the others.
-            heads = [(b"EVAL", text), *[(b"EVALSHA", digest)] * (len(missing) - 1)]
-            commands = [(*head, *calls[number]) for head, number in zip(heads, missing, strict=True)]
+            first, *others = missing
+            commands = [script_call(b"EVAL", text, timed, parts[first], names=False)]
+            commands += [by_name[number] for number in others]
             again = await self._send(link, commands, [groups[number] for number in missing])
             for number, reply in zip(missing, again, strict=True):
                 replies[number] = reply
@@ -185,13 +189,13 @@ class Node:
                 self._time = self._time._replace(wall=int(reply[0]), arrived=self._clock.boot())
         return replies
 
-    async def _send(self, link: Link, commands: Sequence[Sequence[bytes]], groups: Sequence[Group]) -> list[Any]:
+    async def _send(self, link: Link, commands: Sequence[bytes], groups: Sequence[Group]) -> list[Any]:
         """Send one command for each group; one reply for each."""
-        sent: list[Sequence[bytes]] = []
+        sent: list[bytes] = []
         for group, command in zip(groups, commands, strict=True):
-            sent += [(b"ASKING",), command] if group.asking else [command]
+            sent += [ASKING, command] if group.asking else [command]
         replies = await link.call(sent)
-        return [reply for command, reply in zip(sent, replies, strict=True) if command[0] != b"ASKING"]
+        return [reply for command, reply in zip(sent, replies, strict=True) if command is not ASKING]
 
     def _verdicts(self, batch: Batch, group: Group, reply: list[bytes], sent: float) -> dict[int, Outcome]:
         if reply[1]:

@@ -5,7 +5,7 @@ politely. What is in doubt is aborted; nothing waits for the peer.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from .._errors import StoreError
 from .redis_wire import pack
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from .redis_address import Address
 
-__all__ = ["Link"]
+__all__ = ["Command", "Link"]
+
+Command: TypeAlias = "bytes | Sequence[bytes]"
+"""What `pack` gave, or what it takes."""
 
 FILES = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 
@@ -62,14 +65,14 @@ class Link:
     def usable(self) -> bool:
         return self._connection.is_connected
 
-    async def call(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
+    async def call(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one go; one reply for each, in order, where an error of the server is a reply, too.
 
         Raises the client's errors and `OSError` when the connection is lost.
         """
         from redis.exceptions import ResponseError
 
-        await self.send(b"".join(pack(command) for command in commands))
+        await self.send(b"".join([command if isinstance(command, bytes) else pack(command) for command in commands]))
         replies: list[Any] = []
         for _ in commands:
             try:

@@ -7,10 +7,12 @@ separated by `;`, which no name holds; what may hold anything comes last.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .orders import FollowTrigger, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger
 from .protocol import (
+    NO_PROGRESS,
     Acquire,
     Barred,
     Claimed,
@@ -19,7 +21,6 @@ from .protocol import (
     Granted,
     JobState,
     NotClaimed,
-    Progress,
     Refused,
     Release,
     Released,
@@ -29,18 +30,17 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from .protocol import Batch, Request, Verdict
+    from .protocol import Batch, Progress, Request, Verdict
 
-__all__ = ["ORIGIN", "arguments", "channel", "lock_key", "names_key", "pack", "state_key", "verdict"]
+__all__ = ["ORIGIN", "channel", "lock_key", "names_key", "pack", "script_call", "state_key", "verdict"]
 
 ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
 """What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
 
 HASH_COMMANDS = frozenset({"HMGET", "HSET"})
 
-_NOTHING = Progress()
 _RENEWED = Renewed()
 _ORDERS: dict[str, Literal["", "paused", "resigned"]] = {"": "", "paused": "paused", "resigned": "resigned"}
 _OUTCOMES: dict[str, OrderOutcome] = {outcome: outcome for outcome in get_args(OrderOutcome)}
@@ -68,33 +68,48 @@ def channel(project: str) -> str:
 
 def pack(command: Sequence[bytes]) -> bytes:
     """A command as the server reads it (redis.io, "RESP protocol", arrays of bulk strings)."""
-    parts = [b"*%d\r\n" % len(command)]
-    parts += [b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in command]
-    return b"".join(parts)
+    return b"*%d\r\n" % len(command) + _bulks(command)
 
 
-def arguments(batch: Batch, requests: Sequence[Request], *, names: bool = True) -> list[bytes]:
-    """What follows the script in EVALSHA, for some requests of the batch; `names`: with the set of job names."""
-    keys = [names_key(batch.project)] if names else []
-    for request in requests:
-        keys += (lock_key(batch.project, request.job), state_key(batch.project, request.job))
+def _bulks(arguments: Iterable[bytes]) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments])
+
+
+def script_call(
+    command: bytes, script: bytes, batch: Batch, requests: Sequence[Request], *, names: bool = True
+) -> bytes:
+    """The packed call of the script for some requests of the batch; `names`: with the set of job names.
+
+    `command` is EVALSHA with the script's digest, or EVAL with its text.
+    """
+    count = 2 * len(requests) + names
+    keys = _keys(batch.project, tuple([request.job for request in requests]), names)
     void_at = "" if batch.void_at is None else str(batch.void_at)
     values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
-    parts = [str(len(keys)), *keys, *values]
-    # In one go: three thousand small ones, for a thousand jobs, take four times as long.
-    encoded = "\0".join(parts).encode(errors="backslashreplace").split(b"\0")
-    if len(encoded) == len(parts):
-        return encoded
-    return [part.encode(errors="backslashreplace") for part in parts]  # a node may have any name
+    head = b"*%d\r\n" % (3 + count + len(values)) + _bulks((command, script, b"%d" % count))
+    # As one text: a thousand small ones take four times as long to encode.
+    text = "".join([f"${len(value)}\r\n{value}\r\n" for value in values])
+    if text.isascii():
+        return head + keys + text.encode()
+    return head + keys + _bulks([value.encode(errors="backslashreplace") for value in values])  # a node of any name
+
+
+@lru_cache(maxsize=32)
+def _keys(project: str, jobs: tuple[str, ...], names: bool) -> bytes:
+    """A replica asks about the same jobs in each beat, and their names are half of what it sends."""
+    keys = [names_key(project)] if names else []
+    for job in jobs:
+        keys += (lock_key(project, job), state_key(project, job))
+    return _bulks([key.encode() for key in keys])
 
 
 def _packed(request: Request) -> str:
     match request:
-        case Acquire():
-            return f"A;{request.job};{request.number};{_milliseconds(request.lock_expiry)};{request.above}"
         case Renew():
             progress = _progress(request.progress)
             return f"N;{request.job};{request.token};{_milliseconds(request.lock_expiry)};{progress}"
+        case Acquire():
+            return f"A;{request.job};{request.number};{_milliseconds(request.lock_expiry)};{request.above}"
         case Release():
             return f"R;{request.job};{request.number};{int(request.off)};{_progress(request.progress)}"
         case ClaimSlot():
@@ -115,7 +130,7 @@ def _packed(request: Request) -> str:
 
 
 def _progress(progress: Progress) -> str:
-    if progress == _NOTHING:
+    if progress == NO_PROGRESS:
         return ";;;"
     ago = None if progress.ended_ago is None else _micros(progress.ended_ago)
     return ";".join(map(_text, (progress.tick, progress.done, ago, progress.settled)))
@@ -125,6 +140,7 @@ def _micros(seconds: float) -> int:
     return max(0, round(seconds * 1e6))
 
 
+@lru_cache(maxsize=32)
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 

@@ -21,6 +21,7 @@ try('SADD', lock, 'check')
 try('PEXPIRE', lock, 1000)
 try('SET', lock, 'check', 'PX', 1000) -- over whatever is there
 try('GET', lock)
+try('MGET', lock)
 try('PTTL', lock)
 try('HSET', state, 'holder', 'check')
 redis.pcall('PEXPIRE', state, 1000)

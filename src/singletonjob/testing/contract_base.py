@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 
-from ..stores.protocol import Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew
+from ..stores.protocol import NO_PROGRESS, Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
     MakeStore: TypeAlias = Callable[[], LeaseStore]
 
-__all__ = ["NOTHING", "SECOND", "Replica", "StoreTests", "expect", "on_a_loop"]
+__all__ = ["SECOND", "Replica", "StoreTests", "expect", "on_a_loop"]
 
 SECOND = 1_000_000
-NOTHING = Progress()
 
 P = ParamSpec("P")
 Self = TypeVar("Self")
@@ -59,11 +58,11 @@ class Replica:
     async def token(self, number: int = 1, job: str = "j") -> int:
         return (await self.granted(number, job=job)).token
 
-    async def renew(self, token: int, progress: Progress = NOTHING, job: str = "j") -> Verdict:
+    async def renew(self, token: int, progress: Progress = NO_PROGRESS, job: str = "j") -> Verdict:
         return await self.ask(Renew(job=job, token=token, lock_expiry=10, progress=progress))
 
     async def release(
-        self, number: int = 1, progress: Progress = NOTHING, off: bool = False, job: str = "j"
+        self, number: int = 1, progress: Progress = NO_PROGRESS, off: bool = False, job: str = "j"
     ) -> Verdict:
         return await self.ask(Release(job=job, number=number, progress=progress, off=off))
 

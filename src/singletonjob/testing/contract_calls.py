@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .._errors import StoreError
-from ..stores.protocol import Acquire, Claimed, ClaimSlot, Granted, JobView, Refused, Release, Released, Renew, Renewed
-from .contract_base import NOTHING, SECOND, Replica, StoreTests, expect, on_a_loop
+from ..stores.protocol import (
+    NO_PROGRESS,
+    Acquire,
+    Claimed,
+    ClaimSlot,
+    Granted,
+    JobView,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+)
+from .contract_base import SECOND, Replica, StoreTests, expect, on_a_loop
 
 if TYPE_CHECKING:
     from .contract_base import MakeStore
@@ -90,6 +102,25 @@ class Base(StoreTests):
         assert await a.renew(token) == Renewed()
 
     @on_a_loop
+    async def test_a_renewal_of_an_earlier_term_of_the_same_replica_is_refused_however_often_it_was_renewed(
+        self, a: Replica
+    ) -> None:
+        earlier = await a.token(number=1)
+        assert [await a.renew(earlier) for _ in range(3)] == [Renewed()] * 3
+        later = await a.token(number=2)
+        assert expect(Refused, await a.renew(earlier)).holder == "a"
+        assert [await a.renew(later) for _ in range(3)] == [Renewed()] * 3
+        assert expect(Refused, await a.renew(earlier)).holder == "a"
+
+    @on_a_loop
+    async def test_a_renewal_behind_the_release_in_one_batch_is_refused(self, a: Replica) -> None:
+        token = await a.token()
+        assert [await a.renew(token) for _ in range(3)] == [Renewed()] * 3
+        renewal = Renew(job="j", token=token, lock_expiry=10, progress=NO_PROGRESS)
+        reply = await a.reply(renewal, Release(job="j", number=1, progress=NO_PROGRESS), renewal)
+        assert reply.verdicts == (Renewed(), Released(mine=True), Refused(None, None))
+
+    @on_a_loop
     async def test_a_release_frees_the_lease_for_anybody_and_says_whether_it_did(self, a: Replica, b: Replica) -> None:
         await a.token()
         assert await b.release(number=9) == Released(mine=False)
@@ -139,11 +170,11 @@ class Batches(StoreTests):
         token = granted.token
         reply = await a.reply(
             Acquire(job="y", number=2, lock_expiry=10, above=0),
-            Renew(job="x", token=token, lock_expiry=10, progress=NOTHING),
-            Release(job="z", number=1, progress=NOTHING),
+            Renew(job="x", token=token, lock_expiry=10, progress=NO_PROGRESS),
+            Release(job="z", number=1, progress=NO_PROGRESS),
             ClaimSlot(job="x", token=token, slot=granted.state.wall, mark="m"),
-            Release(job="x", number=1, progress=NOTHING),
-            Renew(job="x", token=token, lock_expiry=10, progress=NOTHING),
+            Release(job="x", number=1, progress=NO_PROGRESS),
+            Renew(job="x", token=token, lock_expiry=10, progress=NO_PROGRESS),
         )
         assert [type(verdict) for verdict in reply.verdicts] == [Granted, Renewed, Released, Claimed, Released, Refused]
 
@@ -156,7 +187,7 @@ class Batches(StoreTests):
         verdicts = (await a.reply(*(Acquire(job, 1, 10, 0) for job in jobs))).verdicts
         assert [isinstance(verdict, Refused) for verdict in verdicts] == [n % 7 == 0 for n in range(250)]
         renewals = [
-            Renew(job, verdict.token, 10, NOTHING)
+            Renew(job, verdict.token, 10, NO_PROGRESS)
             for job, verdict in zip(jobs, verdicts, strict=True)
             if isinstance(verdict, Granted)
         ]
@@ -173,9 +204,9 @@ class LateCalls(StoreTests):
         granted = await a.granted(job="mine")
         requests = (
             Acquire(job="free", number=2, lock_expiry=10, above=0),
-            Renew(job="mine", token=granted.token, lock_expiry=1000, progress=NOTHING),
+            Renew(job="mine", token=granted.token, lock_expiry=1000, progress=NO_PROGRESS),
             ClaimSlot(job="mine", token=granted.token, slot=granted.state.wall, mark="m"),
-            Release(job="mine", number=1, progress=NOTHING),
+            Release(job="mine", number=1, progress=NO_PROGRESS),
         )
         clock = (await a.reply()).clock
         reply = await a.reply(*requests, void_at=clock - 1)

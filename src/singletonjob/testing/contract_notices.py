@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from ..stores.protocol import Acquire, Release
-from .contract_base import NOTHING, Replica, StoreTests, on_a_loop
+from ..stores.protocol import NO_PROGRESS, Acquire, Release
+from .contract_base import Replica, StoreTests, on_a_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ class Notices(StoreTests):
         async with aclosing(subscription(b)) as notices:
             await heard(notices)
             await a.reply(Acquire(job="x", number=1, lock_expiry=10, above=0), project="q")
-            await a.reply(Release(job="x", number=1, progress=NOTHING), project="q")
+            await a.reply(Release(job="x", number=1, progress=NO_PROGRESS), project="q")
             await a.release()
             await a.token(number=2, job="last")
             await a.release(number=2, job="last")
