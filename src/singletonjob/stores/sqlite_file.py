@@ -38,17 +38,19 @@ CREATE TABLE lease (
     done INTEGER,
     ended INTEGER,
     off INTEGER,
-    paused TEXT NOT NULL DEFAULT '',
-    resign TEXT NOT NULL DEFAULT '',
-    trigger TEXT NOT NULL DEFAULT '',
-    triggered TEXT NOT NULL DEFAULT '',
-    orders INTEGER NOT NULL DEFAULT 0,
     boot TEXT,
     file TEXT,
     inode INTEGER,
     PRIMARY KEY (project, job)
 ) WITHOUT ROWID
 """
+
+ADDED = {
+    **dict.fromkeys(("paused", "resign", "trigger", "triggered"), "TEXT NOT NULL DEFAULT ''"),
+    "orders": "INTEGER NOT NULL DEFAULT 0",
+}
+"""Columns that came later. A file without them gets them when it is opened; older releases go on with it, and leave them
+as they are."""
 
 # fmt: off
 NETWORK = frozenset({
@@ -218,6 +220,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         with connection:
             if _version(connection) == (0, 0, 0):  # else another process was first
                 connection.execute(SCHEMA)
+                _add_columns(connection)
                 connection.execute(f"PRAGMA application_id={APPLICATION}")
                 connection.execute(f"PRAGMA user_version={VERSION}")
     application, version, _ = _version(connection)
@@ -227,6 +230,21 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"sqlite store: {path} has format {version}, this version of singletonjob knows {VERSION}; upgrade it"
         )
+    if ADDED.keys() - _columns(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            _add_columns(connection)  # unless another process was first
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    known = _columns(connection)
+    for name, declaration in ADDED.items():
+        if name not in known:
+            connection.execute(f"ALTER TABLE lease ADD COLUMN {name} {declaration}")
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('lease')")}
 
 
 def _use_log(connection: sqlite3.Connection) -> str:
