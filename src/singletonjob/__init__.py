@@ -65,14 +65,16 @@ __all__ = [
     "TicksDropped",
 ]
 
+__version__: str
+"""The version of the installed distribution; "0+unknown" where it has no metadata, as in a zip application."""
+
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in (*__all__, "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _app, _lease, _model, health, histogram, stats
+    from . import _app, _lease, _model, health, histogram, stats, version
     from .jobs import definition
 
-    for home in (_app, definition, _lease, _model, health, histogram, stats):
-        if name in home.__all__:
-            return globals().setdefault(name, getattr(home, name))
-    raise AttributeError(name)
+    homes = (_app, definition, _lease, _model, health, histogram, stats, version)
+    home = next(home for home in homes if name in home.__all__)
+    return globals().setdefault(name, getattr(home, name))

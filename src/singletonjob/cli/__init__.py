@@ -133,12 +133,9 @@ def _parser(chosen: str | None) -> Parser:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from ..version import UNKNOWN, __version__
 
-    try:
-        return version("singletonjob")
-    except PackageNotFoundError:  # in a zip application, or frozen
-        return "of an unknown version (its package metadata is not here)"
+    return "of an unknown version (its package metadata is not here)" if __version__ == UNKNOWN else __version__
 
 
 def _unknown(name: str) -> str:
