@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any
 from singletonjob._clock import SystemClock
 from singletonjob.cli.demo_report import BodyRun
 from singletonjob.cli.demo_stamps import Stamp, StampReader
+from waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-__all__ = ["TICK", "Fleet", "HandOver", "LeaseRow", "Replica", "boot", "hand_over", "wait_for"]
+__all__ = ["TICK", "Fleet", "HandOver", "LeaseRow", "Replica", "boot", "hand_over"]
 
 boot = SystemClock().boot
 
@@ -169,10 +170,19 @@ class Fleet:
         if self._connection is not None:
             self._connection.close()
 
-    def start(self, app: str = TICK, *, script: bool = False, store: str | None = None, **options: object) -> Replica:
+    def start(
+        self,
+        app: str = TICK,
+        *,
+        script: bool = False,
+        store: str | None = None,
+        tree: Path | None = None,
+        **options: object,
+    ) -> Replica:
         """Start one more on the text of an app: by `singletonjob run`, or as a script that runs its app itself.
 
-        `options` are the app's, over the fleet's; `store` is another way to the fleet's store.
+        `options` are the app's, over the fleet's; `store` is another way to the fleet's store; `tree` is a directory
+        with another release of the library, to run on that.
         """
         name = f"r{len(self.replicas) + 1}"
         (self._directory / f"{name}.py").write_text(PRELUDE + app)
@@ -181,7 +191,7 @@ class Fleet:
             process = subprocess.Popen(
                 [sys.executable, *command],
                 cwd=self._directory,
-                env=self._environment(name, store or self.store, {**self._options, **options}),
+                env=self._environment(name, store or self.store, tree, {**self._options, **options}),
                 stdout=log,
                 stderr=log,
             )
@@ -196,11 +206,11 @@ class Fleet:
         time.sleep(0.5)  # they hear notices now; nothing tells so from outside
         return followers
 
-    def _environment(self, name: str, store: str, options: Mapping[str, object]) -> dict[str, str]:
+    def _environment(self, name: str, store: str, tree: Path | None, options: Mapping[str, object]) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("SINGLETONJOB_")}
         return {
             **inherited,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(str(path) for path in (tree, *sys.path) if path),
             "POD_NAME": name,
             "SINGLETONJOB_STORE": store,
             "OPTIONS": json.dumps(options),
@@ -322,11 +332,3 @@ def hand_over(fleet: Fleet, number: int, *, job: str = "tick", limit: float = 15
             held, expires = looked, row.expires
         assert looked < signalled + limit, f"nobody took over within {limit} s"
         time.sleep(0.001)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 20, what: str = "it") -> None:
-    """Return as soon as the condition holds."""
-    deadline = boot() + seconds
-    while not condition():
-        assert boot() < deadline, f"{what} did not come within {seconds} s"
-        time.sleep(0.01)

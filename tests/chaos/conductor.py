@@ -1,18 +1,27 @@
 """A round of chaos: worker processes on one store, faults for a while, then none, until all jobs run again.
 
+Given more than one release, the faults are deploys: all workers are replaced, one by one, again and again.
 Each fault is drawn from the plan's seed; what comes of it depends on real time, so a seed repeats the kind of a round,
 not its course.
+
+Over 300 lines: the course of a round, what is done to a worker in it, and which of that when, stand together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, pairwise
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import singletonjob
 from chaos.observed import Observed, Recorder
 from chaos.rules import excused_overlaps, violation
 from chaos.sides import make_side
@@ -20,16 +29,17 @@ from replicas import boot
 from singletonjob._clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from chaos.plan import Plan
     from chaos.sides import Deed
     from replicas import Replica
     from singletonjob.testing.sim_case import Found
 
-__all__ = ["LEAST", "Result", "play"]
+__all__ = ["LEAST", "SRC", "Result", "play"]
+
+SRC = Path(singletonjob.__file__).parents[1]
+"""The tree whose release the tests themselves run on."""
 
 APP = """
 import chaos.worker
@@ -43,6 +53,9 @@ BUSY = 15.0
 PAUSE = 0.6
 """From one fault to the next, on average, in lock_expiries."""
 
+PAUSE_IN_DEPLOY = 0.8
+"""From one replacement to the next: long enough that old and new workers meet, in lock_expiries."""
+
 LEAST = 3
 """So many faults a round has at least: it goes on until then. A short one might draw fewer in its time."""
 
@@ -52,13 +65,28 @@ OF_STORE, AIM = 0.2, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a round. `back` is the time from the last fault to the first run of the last job to come back."""
+    """What came of a round. `back` is the time from the last fault to the first run of the last job to come back.
+
+    `trees` says for each worker on which release it ran: the number of its tree.
+    """
 
     plan: Plan
     history: Observed
     found: Found | None
     back: float
     excused: Counter[str]
+    trees: Mapping[str, int]
+
+    def hand_overs(self) -> Counter[tuple[int, int]]:
+        """How often the lease of a job went from a worker on one release to another worker, on that or another one."""
+        found = Counter[tuple[int, int]]()
+        for job in self.plan.jobs:
+            terms = {run.token: run.process for run in self.history.runs if run.job == job}
+            holders = [terms[token] for token in sorted(terms)]
+            found.update(
+                (self.trees[before], self.trees[after]) for before, after in pairwise(holders) if before != after
+            )
+        return found
 
     @property
     def complaint(self) -> str:
@@ -70,9 +98,19 @@ class Result:
         return f"seed {self.plan.seed!r} ({self.plan}), rule {rule}: {text}\n{self.history.timeline(when, shown)}"
 
 
-async def play(plan: Plan, directory: Path, seconds: float, tell: Callable[[Recorder], None] | None = None) -> Result:
-    """One round: faults for so many seconds, and then as long as it takes until all is well. `tell` is called often."""
-    return await _Conductor(plan, directory, tell).play(seconds)
+async def play(
+    plan: Plan,
+    directory: Path,
+    seconds: float,
+    tell: Callable[[Recorder], None] | None = None,
+    trees: Sequence[Path] = (SRC,),
+) -> Result:
+    """One round: faults for so many seconds, and then as long as it takes until all is well. `tell` is called often.
+
+    `trees` are directories with releases of the library. With more than one, the workers begin on the first, and each
+    deploy puts them on the next one; it is brought to its end, and there are at least as many as trees.
+    """
+    return await _Conductor(plan, directory, tell, trees).play(seconds)
 
 
 @dataclass
@@ -82,16 +120,21 @@ class _Machine:
     number: int
     worker: Replica | None = None
     busy: bool = False
+    tree: int = 0
 
 
 class _Conductor:
-    def __init__(self, plan: Plan, directory: Path, tell: Callable[[Recorder], None] | None) -> None:
+    def __init__(
+        self, plan: Plan, directory: Path, tell: Callable[[Recorder], None] | None, trees: Sequence[Path]
+    ) -> None:
         now = SystemClock().now()
         self._plan = plan
         self._tell = tell
         self._random = Random(f"faults {plan.seed} {plan.store}")
         self._recorder = Recorder(plan, directory, begun=now.boot, epoch=now.wall)
         self._side = make_side(plan, directory, self._random, self._recorder)
+        self._trees = trees
+        self._on: dict[str, int] = {}
         self._machines = [_Machine(number) for number in range(plan.machines)]
         self._store_busy = False
         self._deeds: set[asyncio.Task[None]] = set()
@@ -102,7 +145,7 @@ class _Conductor:
             for machine in self._machines:
                 self._start(machine)
             await self._until(lambda: self._all_have_run(0.0), self._plan.back_within, "the first run of each job")
-            await self._faults(boot() + seconds)
+            await (self._faults if len(self._trees) == 1 else self._deploys)(boot() + seconds)
             healed = boot()
             await self._until(lambda: self._all_have_run(healed), self._plan.back_within, "a run of each job again")
             back = max((at for at, _ in self._recorder.last_starts().values()), default=healed) - healed
@@ -115,13 +158,16 @@ class _Conductor:
             found=violation(self._plan, history),
             back=back,
             excused=excused_overlaps(self._plan, history),
+            trees=self._on,
         )
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def _start(self, machine: _Machine) -> None:
-        machine.worker = self._side.fleet.start(APP, script=True, store=self._side.url(machine.number))
+        tree = self._trees[machine.tree]
+        machine.worker = self._side.fleet.start(APP, script=True, store=self._side.url(machine.number), tree=tree)
         self._recorder.joined(machine.worker.name, machine.number)
+        self._on[machine.worker.name] = machine.tree
 
     async def _gone(self, worker: Replica, within: float, killed: float | None = None) -> None:
         end = boot() + within
@@ -151,6 +197,9 @@ class _Conductor:
 
     def _look_at_logs(self) -> None:
         for name, replica in self._side.fleet.replicas.items():
+            for stamp in replica.stamps("on", "library"):
+                if Path(unquote(stamp.detail)).parents[1] != self._trees[self._on[name]]:
+                    self._recorder.failed(f"{name} ran on {stamp.detail}, not on {self._trees[self._on[name]]}")
             text = "\n".join(replica.complaints())
             if "Traceback" in text:
                 at = text.index("Traceback")
@@ -200,6 +249,20 @@ class _Conductor:
             self._strike()
             self._watch()
         await asyncio.gather(*self._deeds)
+
+    async def _deploys(self, until: float) -> None:
+        trees = range(len(self._trees))
+        for number, tree in enumerate(cycle([*trees[1:], 0])):
+            if boot() > until and number >= len(trees):
+                return
+            for machine in self._random.sample(self._machines, len(self._machines)):
+                await asyncio.sleep(self._random.expovariate(1 / (PAUSE_IN_DEPLOY * self._plan.lock_expiry)))
+                machine.tree = tree
+                self._begin(
+                    machine, {"term": (2, partial(self._term, machine)), "kill": (1, partial(self._kill, machine))}
+                )
+                await asyncio.gather(*self._deeds)
+                self._watch()
 
     def _strike(self) -> None:
         if self._random.random() < OF_STORE and not self._store_busy:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from chaos.worker import LONGEST_BODY
 from singletonjob.testing.sim_replica import JobPlan
 from singletonjob.testing.simulation import Settings
 
@@ -14,23 +15,14 @@ if TYPE_CHECKING:
 
     from singletonjob._schedule import Misfire
 
-__all__ = ["BEAT", "LONGEST_BODY", "STANDSTILL", "UNWINDING", "Plan", "StoreKind", "draw_plan"]
+__all__ = ["STANDSTILL", "Plan", "StoreKind", "draw_plan"]
 
 StoreKind: TypeAlias = Literal["redis", "sqlite"]
-
-BEAT = 0.02
-"""So often does the job loop of each worker write down that it turns, in seconds."""
 
 STANDSTILL = 0.05
 """Two beats that are further apart than this: something stopped the loop, in seconds.
 
 Well below the smallest margin: what is slower than it could be, but stays below, does not make two leaders."""
-
-LONGEST_BODY = 2.5
-"""In lock_expiries."""
-
-UNWINDING = 0.25
-"""A body that heeds its cancellation takes at most this part of the margin to end; the checker reckons with it."""
 
 BODIES = {"quick": 25.0, "long": 1.0, "endless": 0.2, "blocking": 0.15}
 THREAD_BODIES = {"quick": 15.0, "heeding": 1.0, "deaf": 0.4}
@@ -85,6 +77,13 @@ class Plan:
             name: getattr(self, name)
             for name in ("lock_expiry", "heartbeat_interval", "margin", "max_backoff_delay", "shutdown_grace")
         }
+
+    @property
+    def told(self) -> dict[str, object]:
+        """What a worker is told of it: plain values, since it may run on another release."""
+        jobs = [{**job._asdict(), "sync": job.name in self.sync} for job in self.jobs.values()]
+        own = {name: getattr(self, name) for name in ("seed", "lock_expiry", "margin", "uvloop")}
+        return {**own, "jobs": jobs}
 
     @property
     def back_within(self) -> float:

@@ -56,7 +56,7 @@ class SqliteSide:
     def __init__(self, plan: Plan, directory: Path, random: Random, recorder: Recorder) -> None:
         self._plan = plan
         self._random = random
-        self.fleet = Fleet(directory, **plan.app_options, seed=plan.seed, kind=plan.store)
+        self.fleet = Fleet(directory, **plan.app_options, plan=plan.told)
         self.faults = {"locked": (1.0, self._lock)}
 
     def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
@@ -94,7 +94,7 @@ class RedisSide:
         self._server = Server(OLDEST, self._home, options)
         self._proxies: list[Proxy] = []
         self._sizes: list[tuple[float, int]] = []
-        self.fleet: Fleet = RedisFleet(directory, self._server, **plan.app_options, seed=plan.seed, kind=plan.store)
+        self.fleet: Fleet = RedisFleet(directory, self._server, **plan.app_options, plan=plan.told)
         self.faults: Mapping[str, tuple[float, Deed]] = {
             "restarted": (0.7, lambda: self._restart("kept")),
             "restarted empty": (0.6, lambda: self._restart("nothing")),

@@ -14,8 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from chaos.slots_worker import JOBS
-from replicas import hand_over, wait_for
+from replicas import hand_over
 from singletonjob.cli.demo_report import overlaps
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chaos.observed import Recorder
-from chaos.plan import BEAT, draw_plan
+from chaos.plan import draw_plan
 from chaos.rules import excused_overlaps, violation
+from chaos.worker import BEAT
 from singletonjob._model import Now
 
 if TYPE_CHECKING:
