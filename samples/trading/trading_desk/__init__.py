@@ -1,0 +1,1 @@
+"""The pricing service: what each replica runs, and what you would write."""
