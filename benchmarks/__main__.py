@@ -45,13 +45,13 @@ def main(arguments: Sequence[str]) -> int:
         seconds = options.seconds if options.minutes is None else 60 * options.minutes
         settings = Settings(options.rounds, seconds, server, options.replicas, options.jobs)
         plans = {name: GROUPS[name].steps(settings) for name in names}
-        if plans.keys() & {"ticks", "many", "overlap", "fleet"}:
+        if plans.keys() & {"ticks", "many", "overlap", "fleet", "timeline"}:
             server.start()
         progress = Progress([step for plan in plans.values() for step in plan])
         for name, plan in plans.items():
             (HOME / "raw" / f"{name}.jsonl").unlink(missing_ok=True)
-            origin = machine(options.rounds)
-            found[name] = Results(origin, [record for step in plan for record in progress.take(name, step)])
+            records = [record for step in plan for record in progress.take(name, step)]
+            found[name] = Results(machine(max(record["round"] for record in records)), records)
             if not options.dry:
                 save(name, found[name])
     if "report" in options.names:

@@ -1,4 +1,4 @@
-"""The pictures for the README, as SVG: drawn in colours that can be read on a light and on a dark page."""
+"""The pictures for README and docs, as SVG: drawn in colours that can be read on a light and on a dark page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.field import FIELD
 from benchmarks.groups import imports, many, overlap
+from benchmarks.heat import ROOT
 from benchmarks.records import HOME, load
+from benchmarks.timeline_picture import timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +53,11 @@ def draw() -> None:
             file.parent.mkdir(exist_ok=True)
             # Neither date nor random ids: the same results give the same file.
             picture(results).savefig(file, transparent=True, bbox_inches="tight", metadata={"Date": None})
+    results = load("timeline")
+    if results is not None:
+        file = ROOT / "docs" / "pictures" / "timeline.svg"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(timeline(results.records, results.origin["date"]))
 
 
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:

@@ -1,4 +1,4 @@
-"""The tables, written between markers into benchmarks/results.md and README.md."""
+"""The tables and figures, written between markers into benchmarks/results.md and README.md."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["insert", "section", "summary", "write"]
 
 PICTURES = {
-    "lateness": "How late the body of a tick every 10 ms starts, as cumulative shares",
-    "overlap": "Which runs of a 250 ms body every 100 ms are in flight at once",
-    "many": "Memory and CPU of a process with 1, 100 and 1000 idle jobs",
-    "imports": "What an import adds to the start of a process",
+    "ticks": ("pictures/lateness.svg", "How late the body of a tick every 10 ms starts, as cumulative shares"),
+    "overlap": ("pictures/overlap.svg", "Which runs of a 250 ms body every 100 ms are in flight at once"),
+    "many": ("pictures/many.svg", "Memory and CPU of a process with 1, 100 and 1000 idle jobs"),
+    "imports": ("pictures/imports.svg", "What an import adds to the start of a process"),
+    "timeline": ("../docs/pictures/timeline.svg", "Who runs a job when, through a rolling deploy and a crash"),
 }
+"""Of each group that has one, its file, seen from results.md, and what it says."""
 
-README_ROWS = ("10 ms", "100 ms", "1 s")
+README_ROWS = ("10 ms", "1 s")
 README_FIELD = (
-    "floor", "ours", "ours_uvloop", "call_at", "call_at_uvloop", "naive",
-    "aps3", "aps3_background", "aps4", "aiocron", "arq", "redbeat", "pydocket",
+    "floor", "ours", "ours_uvloop", "call_at", "aps3", "aps3_background", "aps4",
+    "aiocron", "arq", "redbeat", "pydocket",
 )  # fmt: skip
 
 
@@ -61,6 +63,8 @@ def section(name: str, results: Results) -> str:
     if found:
         parts.append("\n".join(f"- {'pass' if check.passed else '**FAIL**'}: {check.text}" for check in found))
     parts += group.tables(results)
+    if name in PICTURES:
+        parts.append(_picture(name))
     faults = results.faults()
     if faults:
         parts.append("Could not take part:\n\n" + "\n".join(f"- {fault}" for fault in faults))
@@ -68,10 +72,9 @@ def section(name: str, results: Results) -> str:
 
 
 def _origin(origin: dict[str, object]) -> str:
-    return (
-        f"{origin['date']}, commit {origin['commit']}, Python {origin['python']}, {origin['machine']}; "
-        f"medians over {origin['rounds']} rounds (lowest..highest); counts are sums."
-    )
+    rounds = origin["rounds"]
+    how = "one run" if rounds == 1 else f"medians over {rounds} rounds (lowest..highest); counts are sums"
+    return f"{origin['date']}, commit {origin['commit']}, Python {origin['python']}, {origin['machine']}; {how}."
 
 
 def _noise(results: Results) -> str:
@@ -86,38 +89,36 @@ def _noise(results: Results) -> str:
     )
 
 
+def _picture(group: str, place: str = "") -> str:
+    file, says = PICTURES[group]
+    return f"![{says}]({place}{file})"
+
+
 def summary() -> str:
     """The few figures that the README shows."""
-    results = load("ticks")
-    if results is None:
+    ticks, overlap = load("ticks"), load("overlap")
+    if ticks is None or overlap is None:
         return ""
     lines = [
-        "| median lateness, µs (p99) |"
-        + "".join(f" every {row} |" for row in README_ROWS)
-        + " CPU per tick at 10 ms, µs |",
-        "| --- |" + " --: |" * (len(README_ROWS) + 1),
+        "| | "
+        + "".join(f"every {row}: late by µs, median (p99) | " for row in README_ROWS)
+        + "CPU per tick every 10 ms, µs | runs at once, of a body of 2.5 periods |",
+        "| --- |" + " --: |" * (len(README_ROWS) + 2),
     ]
     for who in README_FIELD:
         cells = []
         for row in README_ROWS:
-            middle, tail, drift = (results.mid(row, who, key) for key in ("p50", "p99", "drift"))
-            if middle is None or tail is None or drift is None:
-                cells.append("")
-            elif who == "naive":  # its lateness only tells how long it has been running
-                cells.append(f"drifts {drift:.0f} s/h")
-            else:
-                cells.append(f"{middle:,.0f} ({tail:,.0f})")
-        cpu = results.mid("10 ms", who, "cpu_tick")
+            middle, tail = (ticks.mid(row, who, key) for key in ("p50", "p99"))
+            cells.append("" if middle is None or tail is None else f"{middle:,.0f} ({tail:,.0f})")
+        cpu = ticks.mid("10 ms", who, "cpu_tick")
         cells.append("" if cpu is None else f"{cpu:,.0f}")
-        if any(cells):
-            lines.append(f"| {FIELD[who].label} | {' | '.join(cells)} |")
-    origin = results.origin
-    lines += [
-        "",
-        f"{origin['date']}, Python {origin['python']}, {origin['machine']}; medians over {origin['rounds']} rounds.",
-        "APScheduler, the hand-made loops and the bare timerfd only tick: they hold no lease, know no other replica.",
-    ]
-    for name, says in PICTURES.items():
-        if (HOME / "pictures" / f"{name}.svg").exists():
-            lines += ["", f"![{says}](benchmarks/pictures/{name}.svg)"]
-    return "\n".join(lines)
+        most = [value for row in overlap.rows() for value in overlap.values(row, who, "most")]
+        cells.append(str(max(most)) if most else "")
+        lines.append(f"| {FIELD[who].label} | {' | '.join(cells)} |")
+    origin = ticks.origin
+    return "\n".join(lines) + (
+        f"\n\n{origin['date']} (the last column: {overlap.origin['date']}), Python {origin['python']}, "
+        f"{origin['machine']}; medians over {origin['rounds']} rounds.\nAPScheduler, aiocron, the call_at loop and the "
+        "bare timerfd only tick: they hold no lease, know no other replica. Empty: not measured.\n\n"
+        + _picture("overlap", "benchmarks/")
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.groups import fleet, imports, many, overlap, sync, ticks
+from benchmarks.groups import fleet, imports, many, overlap, sync, ticks, timeline
 
 if TYPE_CHECKING:
     from benchmarks.groups.plan import Group
@@ -18,4 +18,5 @@ GROUPS: dict[str, Group] = {
     "overlap": overlap,
     "imports": imports,
     "fleet": fleet,
+    "timeline": timeline,
 }

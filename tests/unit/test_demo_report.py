@@ -135,6 +135,15 @@ def test_the_json_object_has_exactly_the_promised_keys() -> None:
     assert "at most one process" in made.as_text()
 
 
+def test_the_closing_words_tell_the_longest_gaps_and_why_one_after_a_crash_is_long() -> None:
+    made = report(run(9, 9.1), run(10.0341, 10.1, worker="2"), run(29.2, 29.3), stops=(TERM, KILL))
+    assert "within 34 ms of a SIGTERM and within 9200 ms of a SIGKILL" in made.as_text()
+    assert "waits for the end of its lease" in made.as_text()
+    quick = report(run(9, 9.1), run(10.0341, 10.1, worker="2"), run(20.25, 20.3), stops=(TERM, KILL))
+    assert "waits for the end of its lease" not in quick.as_text()
+    assert max(len(line) for line in made.as_text().splitlines()) <= 80
+
+
 def test_an_overlap_is_not_good_and_the_closing_words_say_so() -> None:
     made = report(run(1, 2), run(1.5, 3, worker="2"), run(20.2, 20.3), stops=(TERM, KILL), store="memory")
     assert not made.good

@@ -72,7 +72,7 @@ class LiveView:
             _jobs(session),
             Text(),
             _strips(session, self._console.width),
-            _legend(),
+            _legend(self._console.width),
             Text(),
             _handovers(session),
             Text(),
@@ -146,11 +146,14 @@ def _strip(session: Session, here: list[Worker], cells: int) -> Text:
     return Text.assemble(*(("".join(mark for mark, _ in same), style) for style, same in groupby(row, itemgetter(1))))
 
 
-def _legend() -> Text:
+def _legend(width: int) -> Text:
+    """Under the strips where there is room, else at the left edge, where 80 columns hold it."""
     parts: list[tuple[str, str]] = []
     for name, (mark, style) in [*MARKS.items(), *SIGNALS.items()]:
         parts += [(mark, style), (f" {name}   ", "dim")]
-    return Text.assemble((" " * 19, ""), *parts, ("each 0.1 s", "dim"), no_wrap=True, overflow="ellipsis")
+    legend = Text.assemble(*parts, ("each 0.1 s", "dim"), no_wrap=True, overflow="ellipsis")
+    legend.pad_left(max(0, min(19, width - len(legend))))
+    return legend
 
 
 def _handovers(session: Session) -> Text:

@@ -29,6 +29,9 @@ LOOK_EVERY = 0.02
 FIRST_RUN_LIMIT = 20.0
 """For how long the workers may take until one of them runs price-tick; a store that restarted may hold back 11 s."""
 
+PATIENCE = 3.0
+"""For how long nothing may be seen of that before the demo says why."""
+
 HANDOVER_LIMIT = 13.0
 """For how long a hand-over is awaited: more than the default `lock_expiry`, for stores that cannot notice a death."""
 
@@ -156,7 +159,9 @@ class Session:
     def _perform(self) -> None:
         for seat in range(1, self.seats + 1):
             self._start(seat)
-        if not self._wait(lambda: "price-tick" in self.ledger.newest, FIRST_RUN_LIMIT):
+        if not self._wait(self._runs, PATIENCE):
+            self._say("nobody leads yet: a store that has restarted gives no lease for 11 s, another demo may hold one")
+        if not self._wait(self._runs, FIRST_RUN_LIMIT - PATIENCE):
             self.troubles.append(
                 f"no worker ran price-tick within {FIRST_RUN_LIMIT:.0f} s; is another demo using the store?"
                 f" Worker 1 says: {self.workers[0].last_words()}"
@@ -194,6 +199,7 @@ class Session:
             self._start(worker.seat)
 
     def _end_all(self) -> None:
+        self._say("the end: SIGTERM to every worker")
         for worker in self.workers:
             if worker.gone is None and worker.stop is None:
                 self._signal(worker, "SIGTERM")
@@ -219,6 +225,9 @@ class Session:
         worker.stop = Stop(signal=name, worker=worker.name, at=self.now)
         worker.process.send_signal(signal.Signals[name])
         return worker.stop
+
+    def _runs(self) -> bool:
+        return "price-tick" in self.ledger.newest
 
     def _wait_until(self, moment: float) -> None:
         self._wait(lambda: False, moment - self.now)
