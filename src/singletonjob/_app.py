@@ -44,8 +44,17 @@ class SingletonJobs(Registry):
 
     `project` and `store` are required, here, as SINGLETONJOB_PROJECT and SINGLETONJOB_STORE, or in the file that
     SINGLETONJOB_CONFIG names (`singletonjob.toml`): replicas that share them take turns. `store` is a URL or a
-    `LeaseStore`. The other options hold for all jobs that do not set them themselves; see `AppOptionValues`. Raises
-    `ConfigError` for a bad value.
+    `LeaseStore`. The other options hold for all jobs that do not set them themselves; see `AppOptionValues`. `clock`
+    is for tests. Raises `ConfigError` for a bad value.
+
+    The decorators `interval`, `fixed_rate` and `cron` return the function unchanged. A body may be sync or async; the
+    `Run` goes to a parameter that is annotated `Run` or named `run`, and any other needs a default. The job is named
+    after the function (`price_tick`: `price-tick`) unless `name` is given; further keywords are options of its own.
+    They raise `ConfigError`, naming job and option, for a bad value, an unknown option, a body with wrong parameters
+    and after the start; `ScheduleError` for a schedule that cannot be used; `DuplicateJobError` for a name that is
+    taken.
+
+    One app object runs once at a time; a start while it runs raises `SingletonJobError`.
     """
 
     def __init__(
@@ -98,7 +107,11 @@ class SingletonJobs(Registry):
             os._exit(1)
 
     async def serve(self, *, signals: bool = True) -> None:
-        """The same inside a running asyncio program; with `signals=False` until the calling task is cancelled."""
+        """Run the jobs inside a running asyncio program, as `run` does, and return when a signal has stopped them.
+
+        With `signals=False` they run until the calling task is cancelled. Either way they have drained, and given
+        their leases back, before this ends. Raises `ConfigError` for options that do not go together.
+        """
         await self._serve(signals=signals)
 
     async def _serve(self, *, signals: bool) -> Service:
@@ -112,7 +125,10 @@ class SingletonJobs(Registry):
         return service
 
     async def __aenter__(self) -> Self:
-        """Start inside a running asyncio program, and leave its signals alone."""
+        """Start inside a running asyncio program, and leave its signals alone.
+
+        The end of the block drains and releases. Raises `ConfigError` for options that do not go together.
+        """
         self._begin(self._make())
         return self
 
@@ -124,7 +140,10 @@ class SingletonJobs(Registry):
 
     @asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncGenerator[None]:
-        """The lifespan of an ASGI app: `FastAPI(lifespan=jobs.lifespan)`; Starlette and Litestar likewise."""
+        """The lifespan of an ASGI app: `FastAPI(lifespan=jobs.lifespan)`; Starlette and Litestar likewise.
+
+        The same as `async with app`, in the form that these ask for.
+        """
         async with self:
             yield
 
@@ -153,7 +172,7 @@ class SingletonJobs(Registry):
 
     @contextmanager
     def in_thread(self) -> Generator[Self]:
-        """`start` and `stop` around a block, for sync programs."""
+        """`start` and `stop` around a block, for sync programs. Raises what `start` raises."""
         self.start()
         try:
             yield self
@@ -205,7 +224,7 @@ class SingletonJobs(Registry):
         return service is not None and service.is_leader(job)
 
     def health(self) -> Health:
-        """How each job stands; all `disabled` while the app does not run. Safe from any thread."""
+        """How each job stands; all `disabled` while the app does not run. Never waits; safe from any thread."""
         service = self._service
         return Health.of(
             # A copy of the names: a probe may ask while the program still adds jobs.
@@ -214,7 +233,7 @@ class SingletonJobs(Registry):
         )
 
     def stats(self) -> Mapping[str, JobStats]:
-        """The counts of each job that takes part, by name; empty while the app does not run."""
+        """The counts of each job that takes part, by name; empty while the app does not run. Safe from any thread."""
         service = self._service
         if service is None:
             return {}

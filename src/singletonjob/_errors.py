@@ -18,7 +18,10 @@ class SingletonJobError(Exception):
 
 
 class ConfigError(SingletonJobError, ValueError):
-    """A value is missing, unknown or out of range; the text names the job, the option and what to write instead."""
+    """A value is missing, unknown or out of range; the text names the job, the option and what to write instead.
+
+    Raised where the value is written; at the start for what stands in the environment or in the file.
+    """
 
 
 class DuplicateJobError(ConfigError):
@@ -34,7 +37,10 @@ class StoreError(SingletonJobError):
 
 
 class StoreUnavailable(StoreError):
-    """The store gave no usable answer in time: unreachable, starting, or its connection is in doubt."""
+    """The store gave no usable answer in time: unreachable, starting, or its connection is in doubt.
+
+    Whether it carried the request out is not known.
+    """
 
 
 class LeadershipLost(SingletonJobError):

@@ -49,7 +49,7 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elected:
-    """This replica leads the job from now on."""
+    """This replica leads the job from now on; `token` is the fencing token of its term."""
 
     job: str
     token: int
@@ -57,7 +57,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteppedDown:
-    """This replica's term ended."""
+    """This replica's term ended, and so has its last run; `reason` says why."""
 
     job: str
     token: int
@@ -66,7 +66,11 @@ class SteppedDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run began. `scheduled` is the instant it was due, in microseconds since the epoch; `lateness` in seconds."""
+    """A run begins.
+
+    `scheduled` is the instant it was due, in microseconds since the epoch, `lateness` how long after that it begins, in
+    seconds, `tick` the number of its grid point since the epoch (fixed rate; else None).
+    """
 
     job: str
     token: int
@@ -77,7 +81,11 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """A run ended after `duration` seconds; `error` is what the body raised, if it failed."""
+    """A run ended after `duration` seconds.
+
+    `outcome` is `ok`, `failed`, `cancelled` (for any reason of the library's but its own `timeout`) or `timeout`;
+    `error` is what the body raised, if it failed.
+    """
 
     job: str
     token: int
@@ -88,7 +96,10 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicksDropped:
-    """Grid points that will not run: the previous run was still in flight (`overlap`), or they were seen too late."""
+    """`count` grid points that will not run.
+
+    The previous run was still in flight (`overlap`), or they were seen too late (`late`).
+    """
 
     job: str
     count: int
@@ -115,7 +126,7 @@ class Misfired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreDown:
-    """The store stopped answering."""
+    """The store stopped answering; `error` says how, in words."""
 
     error: str
 
@@ -128,3 +139,4 @@ class StoreUp:
 
 
 Event: TypeAlias = Elected | SteppedDown | RunStarted | RunFinished | TicksDropped | Misfired | StoreDown | StoreUp
+"""What a callback of `app.subscribe` is called with."""

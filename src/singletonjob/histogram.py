@@ -15,7 +15,10 @@ BOUNDS: Final = tuple(step * 10.0**power for power in range(-5, 3) for step in (
 
 
 class Histogram:
-    """How often which duration was seen, in seconds. Quantiles are exact to the width of a bucket, 30 to 50 %."""
+    """How often which duration was seen, in seconds. Quantiles are exact to the width of a bucket, 30 to 50 %.
+
+    `total` is the sum of all, `maximum` the longest, both in seconds.
+    """
 
     __slots__ = ("_counts", "maximum", "total")
 
@@ -25,6 +28,7 @@ class Histogram:
         self.maximum: float = 0.0
 
     def add(self, seconds: float) -> None:
+        """Count one more."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
         if seconds > self.maximum:
@@ -37,11 +41,14 @@ class Histogram:
 
     @property
     def buckets(self) -> list[tuple[float, int]]:
-        """For each of `BOUNDS`, how many were at most that long."""
+        """For each bound, in seconds, how many were at most that long; from 10 us to 700 s."""
         return list(zip(BOUNDS, accumulate(self._counts), strict=False))
 
     def quantile(self, q: float) -> float:
-        """The duration that the share `q` (0 to 1) of all did not exceed, in seconds; nan when there were none."""
+        """The duration that the share `q` (0 to 1) of all did not exceed, in seconds; nan when there were none.
+
+        Raises `ValueError` for a `q` outside of that.
+        """
         if not 0 <= q <= 1:
             raise ValueError(f"quantile: {q!r} is out of range; give a share from 0 to 1")
         if not (count := self.count):

@@ -38,7 +38,10 @@ _FAMILIES: dict[str, Callable[..., _Family]] = {
 
 
 def collector(app: SingletonJobs) -> Collector:
-    """What a registry of prometheus-client takes to tell of `app`; one app per registry, for the names are the same."""
+    """What a registry of prometheus-client takes to tell of `app`: `REGISTRY.register(collector(app))`.
+
+    One app per registry, for the names are the same: a second one is a `ValueError` of the registry.
+    """
     return _AppCollector(app)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from code_blocks import blocks
+
 PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 
 APP = """
@@ -36,10 +38,10 @@ print(len(set(ran)))
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A directory with the page's two examples as files."""
-    store, test = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "filestore.py").write_text(store)
-    (tmp_path / "test_filestore.py").write_text(test)
+    """A directory with the page's examples as files, named by their titles."""
+    for block in blocks(PAGE.read_text(), PAGE.name):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text)
     return tmp_path
 
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from code_blocks import blocks
+
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A directory with the page's examples as files, named as their first lines say."""
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        name = re.fullmatch(r"# (\w+\.py)", block.splitlines()[0])
-        assert name is not None, block
-        (tmp_path / name[1]).write_text(block)
+    """A directory with the page's examples as files, named by their titles."""
+    examples = [block for block in blocks(PAGE.read_text(), PAGE.name) if block.language == "python"]
+    assert all(block.title for block in examples)
+    for block in examples:
+        (tmp_path / block.title).write_text(block.text)
     return tmp_path
 
 

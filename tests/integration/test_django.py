@@ -85,16 +85,15 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, str]]:
+def database() -> Generator[tuple[str, str]]:
     """A PostgreSQL server that drops a connection which is idle for 200 ms: its URI and its socket's directory."""
-    with postgres(tmp_path_factory.mktemp("postgres"), idle=0.2) as found:
+    with postgres(idle=0.2) as found:
         yield found
 
 
 def environment(site: Path) -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SINGLETONJOB_")}
     return {
-        **inherited,
+        **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(site), *sys.path])),
         "SINGLETONJOB_STORE": f"sqlite:///{site / 'leases.db'}",
     }

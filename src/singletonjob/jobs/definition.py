@@ -26,34 +26,40 @@ if TYPE_CHECKING:
 __all__ = ["CronJob", "FixedRateJob", "IntervalJob", "Job", "JobDefinition", "define", "define_class_form"]
 
 MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
+"""What becomes of slots that were missed: the newest may run late, one runs for all, or each runs."""
+
 Every: TypeAlias = "Duration | Callable[[], Duration]"
 """The interval of an interval job; a function without parameters is asked again after each run."""
 
 
 class JobKeywords(JobOptionValues, total=False):
-    """What every job may be given: its name (default: `price-tick` for `price_tick` and `PriceTick`) and options."""
+    """What every job may be given: its name, and options of its own."""
 
     name: str
+    """Its name in keys, log and metrics; default: `price-tick` for `price_tick` and for `PriceTick`."""
 
 
 class FixedRateKeywords(JobKeywords, total=False):
-    """What a fixed-rate job may be given besides. `offset`: the grid's distance from the epoch's, default 0."""
+    """What a fixed-rate job may be given besides."""
 
     offset: Duration
+    """By how much its grid is later than the one that begins at the epoch; default 0."""
 
 
 class CronKeywords(JobKeywords, total=False):
-    """What a cron job may be given besides.
-
-    `tz`: an IANA zone, default UTC. `misfire`: what becomes of slots that were missed, default `skip`.
-    `catch_up_limit`: how many of them `catch_up` runs at most, default 10. `late_limit`: how late a slot may still
-    run under `skip`, default the smaller of 60 s and half the gap to the next slot.
-    """
+    """What a cron job may be given besides."""
 
     tz: str
+    """The time zone of its expression, by its IANA name; default UTC."""
+
     misfire: MisfirePolicy
+    """What becomes of slots that were missed; default `skip`."""
+
     catch_up_limit: int
+    """How many of them `catch_up` runs at most; default 10."""
+
     late_limit: Duration | None
+    """How late a slot may still run under `skip`; default the smaller of 60 s and half the gap to the next slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,10 @@ class JobDefinition:
 
 
 class Job(ABC):
-    """The base of the three class forms. Options are class keywords; subclasses inherit and override them."""
+    """The base of the three class forms: derive from `IntervalJob`, `FixedRateJob` or `CronJob`.
+
+    Options are class keywords; subclasses inherit and override them. An instance is registered with `app.add`.
+    """
 
     __slots__ = ()
     __job_shape__: ClassVar[Shape]
@@ -91,17 +100,30 @@ class Job(ABC):
 
     @abstractmethod
     def execute(self, run: Run, /) -> object:
-        """One run; sync or async. The parameter may be left out."""
+        """One run; sync or async. The parameter may be left out.
+
+        What it returns is not looked at; what it raises is logged, and the run counts as failed.
+        """
 
     def is_enabled(self) -> bool | Awaitable[bool]:
         """The live switch, asked once per heartbeat; sync or async. Raising keeps the last answer."""
         return True
 
     def on_elected(self, term: Term, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
-        """Called inside the term before its first run; sync or async. Raising gives the term up."""
+        """Called inside the term before its first run; sync or async. Raising gives the term up, with a back-off.
+
+        It runs on the job loop, inside the fence, and under `timeout` as a run does.
+        """
 
     def on_stepped_down(self, reason: Reason, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
-        """Called when the term has ended; sync or async."""
+        """Called when the term's last run has ended; sync or async, on the job loop. What it raises is logged.
+
+        The lease is given back only after it. It has `shutdown_grace` to end, at a stop what the last run has left of
+        that, and half a `margin`; then it is cancelled.
+
+        `reason` is one of `lost`, `expired`, `stuck`, `shutdown`, `disabled`, `paused` and `resigned`. After the first
+        three another replica may lead already.
+        """
 
     @classmethod
     def _adopt(cls, given: Mapping[str, object]) -> None:

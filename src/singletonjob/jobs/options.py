@@ -3,6 +3,8 @@
 A value is read where it is given (`read`), so that a bad one fails there; the layers are put together and the rules
 between options are checked when the app starts (`resolve`, `resolve_app`). A layer is a mapping of option names to
 values as `read` returns them; the strongest comes first. `sources` reads those that are not written in code.
+
+A little over 300 lines, since what each option means is written where editors show it.
 """
 
 from __future__ import annotations
@@ -48,25 +50,50 @@ Switch: TypeAlias = "bool | Callable[[], bool | Awaitable[bool]]"
 
 
 class JobOptionValues(TypedDict, total=False):
-    """The options that an app sets for all its jobs and a job for itself, as they may be written."""
+    """The options that an app sets for all its jobs and a job for itself, as they may be written.
+
+    A value that cannot work raises `ConfigError` where it is written; values that do not go together, at the start.
+    """
 
     heartbeat_interval: Duration
+    """How often a lease is renewed; default 3 s."""
+
     lock_expiry: Duration
+    """How long a lease lives without a renewal; default 10 s. At least 2 x `heartbeat_interval` + `margin`."""
+
     margin: Duration
+    """How much earlier than the store a leader stops; default `lock_expiry` / 10, below `lock_expiry` / 2."""
+
     max_backoff_delay: Duration
+    """The longest wait between two questions to a store that does not answer; default 10 s."""
+
     enabled: Switch
+    """Whether the job takes part; default True. A function, sync or async, is asked once per heartbeat."""
+
     cancel_on_lost_leadership: bool
+    """Whether an async run is cancelled when the lease is lost; default True."""
+
     timeout: Duration | None
+    """After how long a run is cancelled, or told to stop if it is sync; default None: never."""
+
     shutdown_grace: Duration
+    """How long a run in flight may go on after a stop, a pause or a step-down; default 20 s, 0: not at all."""
+
     warn_on_long_run: bool
+    """Whether a run longer than 80 % of `lock_expiry` is warned of; default True."""
 
 
 class AppOptionValues(JobOptionValues, total=False):
     """The options of an app besides its project and store, as they may be written."""
 
     node_id: str | None
+    """What the id of this replica begins with; default POD_NAME, else the host name. 8 random digits follow it."""
+
     stall_limit: Duration
+    """For how long the job loop may be silent before its leases are given up; default 60 s, at least 3 s."""
+
     amnesia_guard: bool
+    """Whether nothing is acquired from a store that restarted less than `lock_expiry` + 1 s ago; default True."""
 
 
 _ROUNDING = 1e-9  # 2 * 0.1 + 0.1 is not above 0.3

@@ -47,7 +47,7 @@ class Registry:
         """Run the function, wait `every`, run it again.
 
         `every` is seconds, a timedelta, text such as `250ms` or `1m30s`, or a function without parameters that
-        returns one of those and is asked again after each run.
+        returns one of those and is asked again after each run. Raises as all of them do; see `SingletonJobs`.
         """
         return self._decorator("interval", {"every": every, **keywords})
 
@@ -55,7 +55,8 @@ class Registry:
         """Run the function on a wall-clock grid that all replicas share: at each multiple of `every`.
 
         `every` is seconds, a timedelta or text such as `500ms`, from one millisecond up; `offset` shifts the grid. A
-        tick that arrives while the previous run is in flight is dropped, never queued.
+        tick that arrives while the previous run is in flight is dropped, never queued. Raises as all of them do; see
+        `SingletonJobs`.
         """
         return self._decorator("fixed_rate", {"every": every, **keywords})
 
@@ -63,12 +64,16 @@ class Registry:
         """Run the function at the slots of a cron expression: five fields, or six with seconds first.
 
         `tz` is an IANA zone, default UTC. `misfire`, `catch_up_limit` and `late_limit` say what becomes of slots
-        that were missed; see `CronKeywords`.
+        that were missed; see `CronKeywords`. Raises as all of them do; see `SingletonJobs`.
         """
         return self._decorator("cron", {"expression": expression, **keywords})
 
     def add(self, job: Job) -> None:
-        """Register an instance of a class derived from `IntervalJob`, `FixedRateJob` or `CronJob`."""
+        """Register an instance of a class derived from `IntervalJob`, `FixedRateJob` or `CronJob`.
+
+        Raises `ConfigError` for anything else, for a hook with wrong parameters and after the start,
+        `DuplicateJobError` for a name that is taken.
+        """
         self._register(define_class_form(job))
 
     def wrap_jobs(self, wrap: Callable[[JobDefinition], JobDefinition]) -> None:

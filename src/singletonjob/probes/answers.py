@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "ROUTES", "Answer", "answer", "mounted", "refusal"]
 
 METHODS = ("GET", "HEAD")
+"""What is answered."""
 
 ROUTES = ("/livez", "/readyz", "/healthz", "/metrics")
+"""The paths that there are; `answer` tells what each says."""
 
 TEXT = "text/plain; charset=utf-8"
 

@@ -104,7 +104,7 @@ class FlakyStore:
     # -- the store --------------------------------------------------------------------------------------------------
 
     async def exchange(self, batch: Batch) -> Reply:
-        """See `LeaseStore.exchange`."""
+        """See `LeaseStore.exchange`. Raises `StoreUnavailable` where it is told to fail or to lose the reply."""
         fault = self._next(batch)
         if fault == "hang":
             await asyncio.Event().wait()
@@ -118,7 +118,7 @@ class FlakyStore:
         return reply
 
     async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
-        """See `LeaseStore.notices`."""
+        """See `LeaseStore.notices`. Raises `StoreUnavailable` while it is down."""
         cut = asyncio.Event()
         mine = asyncio.get_running_loop(), cut
         with self._lock:
@@ -150,7 +150,7 @@ class FlakyStore:
             await heard.aclose()
 
     async def peek(self, project: str) -> tuple[JobView, ...]:
-        """See `LeaseStore.peek`."""
+        """See `LeaseStore.peek`. Raises `StoreUnavailable` while it is down."""
         if self._down is not None:
             raise StoreUnavailable("FlakyStore: it is down")
         return await self._store.peek(project)

@@ -211,3 +211,4 @@ PROFILES: Mapping[str, Profile] = {
         Profile(name="clocks", faults={"wall_step": 5, "suspend": 1, "crash": 1, "stop": 2}, skew=200.0),
     )
 }
+"""The profiles that there are, by name."""

@@ -107,6 +107,7 @@ class History:
     lines: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
 
     def say(self, when: float, text: str) -> None:
+        """One line more, of whatever kind."""
         self.lines.append((when, text))
 
     def leased(self, kind: str, when: float, job: str, node: str, token: int, ends: float) -> None:
@@ -144,6 +145,7 @@ class History:
                 pause.end = min(pause.end, when)
 
     def released(self, when: float, job: str, node: str, token: int) -> None:
+        """A term's lease was given back."""
         lease = self.leases.get((job, token))
         if lease is not None:
             lease.ends = min(lease.ends, when)
@@ -151,11 +153,13 @@ class History:
         self.say(when, f"store: {job} given back by {node}, token {token % 10**9}")
 
     def store_lost(self, when: float, wall: int) -> None:
+        """The store came back empty; `wall` is its clock in microseconds."""
         self.losses.append((when, wall))
         self._end_pauses(when)
         self.say(when, "store: restarted, data lost")
 
     def store_stepped(self, when: float, seconds: float) -> None:
+        """The store's clock jumped ahead, so that each lease ends earlier."""
         self.stepped = max(self.stepped, seconds)
         for lease in self.leases.values():
             if lease.ends > when:
@@ -163,10 +167,12 @@ class History:
         self.say(when, f"store: clock stepped {seconds:+.3f} s")
 
     def froze(self, kind: str, process: str, begin: float, end: float) -> None:
+        """A process stood still for a while."""
         self.frozen.append(Fault(kind, process, begin, end))
         self.say(begin, f"{process}: {kind} until {end:.3f}")
 
     def fault(self, kind: str, process: str, begin: float, end: float, job: str = "") -> None:
+        """Something went wrong for a while; without a process, in the store."""
         self.faults.append(Fault(kind, process, begin, end, job))
         self.say(begin, f"fault: {kind} {process or 'store'} until {end:.3f}")
 

@@ -59,8 +59,8 @@ class Settings(NamedTuple):
 class Simulation:
     """One fleet's life from one seed; the same seed and arguments make the same history, byte for byte.
 
-    `run` returns what happened and raises `Violation` if a promise was broken. `faults` is a profile or its name.
-    `length` says how long it is, in `lock_expiry`s.
+    `run` returns what happened and raises `Violation` if a promise was broken. `faults` is a profile or its name
+    in `PROFILES`. `length` says how long it is, in `lock_expiry`s. Raises `KeyError` for a name that is none.
     """
 
     def __init__(self, seed: int, replicas: int = 3, jobs: int = 2, faults: Profile | str = "mixed") -> None:

@@ -53,14 +53,17 @@ class VirtualRun(NamedTuple):
 
     @property
     def scheduled_at(self) -> datetime:
+        """The instant that it was due."""
         return instant(self.due)
 
     @property
     def started_at(self) -> datetime:
+        """When it began."""
         return instant(self.started)
 
     @property
     def ended_at(self) -> datetime | None:
+        """When it was over; None while it is in flight."""
         return None if self.ended is None else instant(self.ended)
 
     @property

@@ -22,7 +22,10 @@ __all__ = ["with_jobs"]
 
 
 def with_jobs(application: Application) -> Application:
-    """`application`, and the lifespan protocol beside it: `application = with_jobs(get_asgi_application())`."""
+    """`application`, and the lifespan protocol beside it: `application = with_jobs(get_asgi_application())`.
+
+    At the end of the lifespan the app is stopped, in a thread: runs drain, leases are given back.
+    """
 
     async def wrapped(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":

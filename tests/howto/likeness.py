@@ -1,0 +1,37 @@
+"""Whether what a page shows is what a command printed: the same words, whatever the times, names and numbers."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["missing"]
+
+# In this order: a later one would take a part of what an earlier one stands for. A time that is not known yet is not
+# printed, so times stand for nothing.
+_VARIABLE = (
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), ""),
+    (re.compile(r"[\w.-]+-[0-9a-f]{8}\b"), "<node>"),
+    (re.compile(r"\S+@\S+"), "<somebody>"),
+    (re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b"), "<day>"),
+    (re.compile(r"\d+(\.\d+)?"), "<number>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def missing(shown: str, printed: str) -> str | None:
+    """The first line of `shown` that is not in `printed` after the ones before it; None when all are there.
+
+    A line `...` in `shown` stands for any lines, as does the space between two of its lines.
+    """
+    real = iter([_words(line) for line in printed.splitlines()])
+    for line in shown.splitlines():
+        wanted = _words(line)
+        if wanted and wanted != "..." and wanted not in real:  # `in` takes the iterator on to the line that it finds
+            return line
+    return None
+
+
+def _words(line: str) -> str:
+    for pattern, name in _VARIABLE:
+        line = pattern.sub(name, line)
+    return line.strip()
