@@ -81,7 +81,8 @@ class _Queue:
             self._meanwhile.append((when, number, timer))
             return
         heapq.heappush(heap, (when, number, timer))
-        if heap[0][2] is timer and self._ringing == -inf:
+        # The entry and not the timer: an older entry of it, now void, may still be first, with others before `when`.
+        if heap[0][1] == number and self._ringing == -inf:
             self.alarm.set(when)
 
     def ring(self, *, stepped: bool = False) -> None:

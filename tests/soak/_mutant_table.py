@@ -403,6 +403,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "test_the_clocks_are_those_that_count_suspend_and_that_can_be_stepped",
         ),
         (
+            "a timer that is set later hides those before it",
+            "if heap[0][1] == number and",
+            "if heap[0][2] is timer and",
+            "test_there_whatever_is_set_set_again_and_cancelled_each_timer_fires_at_the_time_it_was_last_set_to",
+        ),
+        (
             "fence timer on the loop's clock",
             "unit=1, longest=longest_boot_sleep",
             "unit=1, longest=LONGEST_SLEEP",
@@ -435,6 +441,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "self._grace_until = self._clock.boot()\n        self._stop_run()",
             "self._stop_run()",
             "test_when_the_lease_is_lost_the_run_in_flight_is_cancelled",
+        ),
+        (
+            "a hook may outlive a stop",
+            "min(self.options.shutdown_grace, self._stop_by - self._clock.boot())",
+            "self.options.shutdown_grace",
+            "test_at_a_stop_a_hook_that_hangs_has_what_is_left_of_the_grace_and_the_lease_is_released_after_it",
         ),
         (
             "drained before the body has ended",
@@ -1048,7 +1060,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "redis: a renewal at rest hears no order",
             "    call('HSET', key, 'rest', '', unpack(fields))",
             "    call('HSET', key, unpack(fields))",
-            "test_one_that_was_told_to_step_down_is_barred_until_another_term_began",
+            "test_an_order_is_read_by_a_leader_whose_renewals_met_none_before",
         ),
         (
             "redis: a renewal at rest needs no token",
@@ -1066,7 +1078,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "redis: a renewal at rest needs no holder",
             "held[number] == node and renewed_at_rest",
             "renewed_at_rest",
-            "test_a_lease_of_a_foreign_holder_is_not_renewed",
+            "test_a_renewal_with_the_token_of_anothers_term_is_refused",
         ),
         (
             "redis: slots of a pause are owed",

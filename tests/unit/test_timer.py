@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from singletonjob._clock import BOOT_CLOCK, SystemClock
 from singletonjob._timer import LONGEST_SLEEP, Timer, Timers
@@ -67,9 +69,9 @@ def test_no_timer_fires_early_and_each_fires_once(loop: str) -> None:
         due_boot = {n: CLOCK.boot() + numbers.uniform(-0.01, 0.2) for n in range(300)}
         due_wall = {n: CLOCK.wall() + int(numbers.uniform(-1e4, 2e5)) for n in range(300)}
         for n, at in due_boot.items():
-            timers.at_boot(at, lambda n=n: boot.setdefault(n, []).append(CLOCK.boot()))  # type: ignore[misc]
+            timers.at_boot(at, lambda n=n: boot.setdefault(n, []).append(CLOCK.boot()))  # type: ignore[misc]  # binds it
         for n, instant in due_wall.items():
-            timers.at_wall(instant, lambda n=n: wall.setdefault(n, []).append(CLOCK.wall()))  # type: ignore[misc]
+            timers.at_wall(instant, lambda n=n: wall.setdefault(n, []).append(CLOCK.wall()))  # type: ignore[misc]  # binds it
         timers.at_boot(CLOCK.boot() + 0.3, done.set)
         await asyncio.wait_for(done.wait(), 10)
         assert boot.keys() == due_boot.keys()
@@ -88,7 +90,7 @@ def test_timers_fire_in_the_order_of_their_times_whatever_the_order_of_their_set
         done = asyncio.Event()
         base = CLOCK.boot() + 0.03
         for n in (5, 1, 9, 3, 7, 0, 2, 8, 4, 6):
-            timers.at_boot(base + n * 0.002, lambda n=n: fired.append(n))  # type: ignore[misc]
+            timers.at_boot(base + n * 0.002, lambda n=n: fired.append(n))  # type: ignore[misc]  # binds it
         timers.at_boot(base + 0.03, done.set)
         await asyncio.wait_for(done.wait(), 10)
         assert fired == list(range(10))
@@ -187,7 +189,7 @@ def test_ten_thousand_timers_of_one_moment_all_fire(loop: str) -> None:
         fired: list[int] = []
         at = CLOCK.boot() + 0.05
         for n in range(10_000):
-            timers.at_boot(at, lambda n=n: fired.append(n))  # type: ignore[misc]
+            timers.at_boot(at, lambda n=n: fired.append(n))  # type: ignore[misc]  # binds it
         done = asyncio.Event()
         timers.at_boot(at, done.set)
         await asyncio.wait_for(done.wait(), 10)
@@ -294,7 +296,7 @@ def test_the_clocks_are_those_that_count_suspend_and_that_can_be_stepped(loop: s
         timers.at_boot(CLOCK.boot() + 100, nothing)
         timers.at_wall(CLOCK.wall() + 100_000_000, nothing)
         alarms = (timers._boot.alarm, timers._wall.alarm)
-        return [Path(f"/proc/self/fdinfo/{alarm._fd}").read_text() for alarm in alarms]  # type: ignore[attr-defined]
+        return [Path(f"/proc/self/fdinfo/{alarm._fd}").read_text() for alarm in alarms]  # type: ignore[attr-defined]  # where there is a timerfd
 
     boot, wall = run(loop, main)
     if "clockid" not in boot:
@@ -317,6 +319,25 @@ def test_closed_timers_leave_no_descriptor_open(loop: str) -> None:
     assert run(loop, main) == 0
 
 
+@on_both_loops
+def test_a_timer_that_is_set_later_again_and_again_does_not_keep_the_others_waiting(loop: str) -> None:
+    # A run's time limit is set so, with each run.
+    async def main(timers: Timers) -> float:
+        fired = asyncio.get_running_loop().create_future()
+        due = CLOCK.boot() + 0.2
+        timers.at_boot(due, lambda: fired.set_result(CLOCK.boot() - due))
+        limit = timers.at_boot(due - 0.1, nothing)
+        for _ in range(40):
+            await asyncio.sleep(0.02)
+            limit.cancel()
+            limit.set(CLOCK.boot() + 0.1)
+            if fired.done():
+                break
+        return await asyncio.wait_for(fired, 10)
+
+    assert 0 <= run(loop, main) < 0.1
+
+
 # -- on an injected clock, and where there is no timerfd -----------------------------------------------------------
 
 
@@ -332,6 +353,36 @@ def test_on_an_injected_clock_the_loops_own_timers_serve_and_are_never_early_by_
         timers.close()
         assert boot <= fired["boot"] <= boot + 0.001
         assert wall <= fired["wall"] <= wall + 1000
+
+    run_virtually(main())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(-2, 30), st.integers(0, 10)), min_size=1, max_size=60)
+)
+def test_there_whatever_is_set_set_again_and_cancelled_each_timer_fires_at_the_time_it_was_last_set_to(
+    history: list[tuple[int, int | None, int]],
+) -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        timers = Timers(the_loop(), clock, longest_boot_sleep=1e9)
+        due: dict[int, float] = {}  # of the timers that are to come
+        late: list[float] = []
+        started = [timers.at_boot(1e6, lambda n=n: late.append(clock.boot() - due.pop(n))) for n in range(5)]  # type: ignore[misc]  # binds it
+        for timer in started:
+            timer.cancel()
+        for number, delay, wait in history:
+            if delay is None:
+                started[number].cancel()
+                due.pop(number, None)
+            else:
+                started[number].set(clock.boot() + delay / 10)
+                due[number] = clock.boot() + max(delay, 0) / 10
+            await asyncio.sleep(wait / 10)
+        await asyncio.sleep(4)
+        timers.close()
+        assert not due
+        assert all(0 <= seconds < 1e-6 for seconds in late)
 
     run_virtually(main())
 
