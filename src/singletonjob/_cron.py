@@ -92,7 +92,7 @@ class Cron:
         impossible = f"day-of-month {texts[3]!r} never comes with month {texts[4]!r} and day-of-week {texts[5]!r}"
         try:
             # Naive, and six fields always: it applies no zone rules of its own then.
-            self._calendar = CronSim(checked, datetime(2000, 1, 1))  # noqa: DTZ001
+            self._calendar = CronSim(checked, datetime(2000, 1, 1))  # noqa: DTZ001 - as said
         except CronSimError:  # of what is left after our own checks it refuses impossible dates only, not all of them
             _refuse(expression, impossible)
         sets = self._calendar.hours, self._calendar.minutes, self._calendar.seconds
@@ -280,7 +280,7 @@ def _zone(name: str) -> tzinfo:
     from zoneinfo import ZoneInfo
 
     try:
-        if isinstance(name, str) and _ZONE.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(name, str) and _ZONE.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
             return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # no such file; a file that is no zone; a directory
         pass

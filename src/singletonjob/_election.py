@@ -18,7 +18,7 @@ again; `receive(now, reply)` takes the answer. Both leave *effects*, which the h
 
 A *term* is one uninterrupted reign with a token of its own. While it is alive its `deadline` is above 0, and it is
 renewed, also while DRAINING: a body may still run. A term that was lost, expired or got stuck is dead (`deadline` 0);
-it is neither renewed nor released, and the replica asks for that lease again only when the body has ended.
+it is not renewed. When its body has ended, its lease is given back if the key still is ours, and asked for again.
 
 Rules, by the promise that they keep:
 
@@ -96,7 +96,7 @@ SHORTEST_CALL = 0.01
 """The least that a call may take, in seconds: near a deadline the bound halves with each try."""
 
 OVER = frozenset[Reason]({"lost", "expired", "stuck"})
-"""A term that ended so has nothing left to release that would not go by itself."""
+"""A term that ended so left nothing that would not go by itself: to give it back is tried, and may fail in silence."""
 
 Phase: TypeAlias = Literal["follower", "leader", "draining"]
 
@@ -297,6 +297,10 @@ class Elector:
         """Whether the store's last word was that an operator paused the job."""
         return self._seats[job].paused
 
+    def is_failing(self, job: str) -> bool:
+        """Whether the store answered the last request for the job with a failure of this job alone."""
+        return self._seats[job].errors > 0
+
     def take_effects(self) -> list[Effect]:
         """What came of the calls since the last time, in order."""
         effects, self._effects = self._effects, []
@@ -460,8 +464,8 @@ class Elector:
                 seat.vouched_until = vouched_until = witness.vouched_until(seat.job)
                 if now >= vouched_until:
                     self._end(seat, "stuck")
-                elif seat.phase == "leader" and not seat.releasing:
-                    continue
+                elif seat.phase == "leader":
+                    continue  # which neither waits for a body to end nor for its lease to be given back
             if seat.phase == "draining" and now >= seat.drain_until and not seat.abandoned:
                 if seat.deadline > 0:
                     self._end(seat, seat.reason)
@@ -561,7 +565,7 @@ class Elector:
             return wanted
         if seat.releasing and seat.in_doubt_until <= now:
             seat.covered = seat.asked
-            off = seat.reason in {"disabled", "paused"}
+            off = not seat.enabled or seat.reason in {"disabled", "paused"}
             return [Release(job, seat.asked, witness.progress(job, now), off=off)]
         if self._may_ask(seat) and self._held_back_until(seat) <= now and (renewing or seat.due <= soon):
             self._number += 1
@@ -639,7 +643,9 @@ class Elector:
                     seat.held = verdict.holder == self.node
                     self._end(seat, "lost")
         elif isinstance(request, Acquire):
-            seat.paused = isinstance(verdict, Barred) and verdict.why == "paused"
+            known, seat.paused = seat.paused, isinstance(verdict, Barred) and verdict.why == "paused"
+            if seat.paused and not known:  # else it was told when the term was given up, or by an earlier answer
+                self._effects.append(Note("paused", seat.job))
             if isinstance(verdict, Granted):
                 self._granted(seat, request, verdict, sent, now)
             elif isinstance(verdict, Refused):

@@ -32,20 +32,10 @@ if TYPE_CHECKING:
     from ._service import Service
     from .jobs.options import JobOptions
     from .journal import Journal
+    from .loop_watch import Pulse
     from .stores import LeaseStore
 
-__all__ = ["Heartbeat", "Pulse"]
-
-
-class Pulse:
-    """The signs of life that job loop and heartbeat give each other, on the boot clock."""
-
-    __slots__ = ("alive_at", "beat_at", "loop_thread")
-
-    def __init__(self, now: float) -> None:
-        self.alive_at: float = now  # the job loop turned
-        self.beat_at: float = now  # the heartbeat turned
-        self.loop_thread: int = 0
+__all__ = ["Heartbeat"]
 
 
 class Heartbeat:
@@ -130,12 +120,13 @@ class Heartbeat:
         try:
             loop.call_soon_threadsafe(carry_out)
         except RuntimeError:
-            return  # the heartbeat has ended, and with it every term
+            return  # the heartbeat has ended: what it led is released, or ends at its deadline
 
-    def join(self, seconds: float) -> None:
-        """Wait for the thread to end, but no longer than that."""
-        if self._thread is not None:
-            self._thread.join(seconds)
+    async def join(self, seconds: float) -> None:
+        """Wait for the thread to end, but no longer than that; not by `Thread.join`, which would hold up the loop."""
+        until = self._clock.boot() + seconds
+        while self._thread is not None and self._thread.is_alive() and self._clock.boot() < until:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(0.002)
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -262,6 +253,8 @@ class Heartbeat:
                 service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))
             elif isinstance(effect, Triggered):
                 service.post(partial(service.runners[effect.job].trigger, effect.id, effect.token))
+            elif effect.event == "job-error" and effect.job in self.leases:
+                self.leases[effect.job].told = ()  # a node of a Cluster, perhaps, that came back with older data
             elif effect.event == "store-down":
                 self.store_up = False
                 service.post(partial(service.tell, StoreDown(error=effect.text)))

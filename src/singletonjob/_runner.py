@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term
 from ._schedule import Due, Take
+from .farewell import say_farewell
 from .ledger import Ledger
 from .scope import Scope
 from .sleeper import Sleeper
@@ -64,8 +65,8 @@ class Runner:
     __slots__ = (
         *("_answer", "_asked", "_clock", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat", "_in_flight"),
         *("_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service", "_signal"),
-        *("_sleeper", "_state", "_task", "_timer", "_timers", "_trigger", "_worker", "counts", "job", "lease"),
-        *("options",),
+        *("_sleeper", "_state", "_stop_by", "_task", "_timer", "_timers", "_trigger", "_worker", "counts", "job"),
+        *("lease", "options"),
     )
 
     def __init__(
@@ -95,6 +96,7 @@ class Runner:
         self._last: Lease | None = None  # of the newest term of this replica
         self._reason: Reason | None = None  # why no more runs start
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
+        self._stop_by = inf  # up to when an orderly end may take; a margin later the elector leaves the lease behind
         self._cut: str | None = None  # why the call in flight was cancelled
         self._scope: Scope
         self._on_call = False  # the user's code runs on the loop, within the scope
@@ -117,7 +119,8 @@ class Runner:
         last, self._last = self._last, lease
         if last is not None:  # the end of a run that outlived its term could not be written any more
             lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
-        self.lease, self._state, self._reason, self._grace_until = lease, state, None, inf
+        self.lease, self._state, self._reason, self._trigger = lease, state, None, ""
+        self._grace_until = self._stop_by = inf
         self._sleeper.wake()
 
     def drain(self, reason: Reason, token: int | None = None) -> None:
@@ -129,7 +132,8 @@ class Runner:
         self._reason = self._reason or reason
         now = self._clock.boot()
         if reason != "disabled":
-            self._grace_until = min(self._grace_until, now + self.options.shutdown_grace)
+            self._stop_by = min(self._stop_by, now + self.options.shutdown_grace)
+            self._grace_until = min(self._grace_until, self._stop_by)
         elif self.options.cancel_on_lost_leadership:
             self._grace_until = now
         self._stop_run()
@@ -217,7 +221,7 @@ class Runner:
                 except Exception as error:  # the user's interval, say; else the key is held for nothing
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
-                await self._stepped_down(lease)
+                await say_farewell(self.job, lease, self._reason or "lost", self.options, self._stop_by, self._journal)
             died = False
         finally:
             fence.close()
@@ -255,7 +259,7 @@ class Runner:
             wake = ticker.wake(now)
             when = wake.boot if wake.wall is None else wake.wall
             if when is None:
-                self._journal.warn("no-future-slot", "the schedule has no future slot; nothing will run", self.job.name)
+                self._ledger.no_future_slot(lease)
             elif timer is None:
                 timer = (self._timers.at_boot if wake.wall is None else self._timers.at_wall)(when, self._sleeper.ring)
             else:
@@ -310,7 +314,16 @@ class Runner:
         """The store's word, asked for until it comes; None: the term ended first, or the instant `latest` did."""
         self._asked, self._answer = claim, asyncio.get_running_loop().create_future()
         self._heartbeat.post(lambda now: self._elector.claim(now, claim))
-        timer = None if latest is None else self._timers.at_wall(latest, self._too_late)
+        timer: Timer | None = None
+
+        def too_late() -> None:
+            if latest is not None and timer is not None and self._clock.wall() < latest:
+                timer.set(latest)  # called because the wall clock was set; it is not late yet
+            elif self._answer is not None and not self._answer.done():
+                self._answer.cancel()
+
+        if latest is not None:
+            timer = self._timers.at_wall(latest, too_late)
         try:
             return await self._answer
         except asyncio.CancelledError:
@@ -322,11 +335,6 @@ class Runner:
             self._asked = self._answer = None
             if timer is not None:
                 timer.cancel()
-
-    def _too_late(self) -> None:
-        """The claim got no answer in time; a step of the wall clock wakes us too, and then the claim is as late."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.cancel()
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
@@ -351,10 +359,7 @@ class Runner:
             run = Run(lease, self._signal, scheduled, wall, tick, self._previous_end)
             if tick is not None:
                 lease.tick = scheduled
-            if self.options.timeout is not None:
-                # Even without a grace it takes a moment to unwind.
-                lease.limit = boot + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
-            lease.run_started = boot
+            self._begin_call(lease, boot)
             telling = self._service.callbacks or self._debug
             if telling:
                 self._ledger.run_started(lease, due, lateness)
@@ -392,6 +397,12 @@ class Runner:
             self._journal.warn("trigger-lost", "the term ended before the extra run began", job.name, lease.token)
         return self._clock.now()
 
+    def _begin_call(self, lease: Lease, now: float) -> None:
+        lease.run_started = now
+        if self.options.timeout is not None:
+            # Even without a grace it takes a moment to unwind.
+            lease.limit = now + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
+
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
         return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
@@ -412,7 +423,7 @@ class Runner:
             return self._ended_by(error, lease, ours=self._scope.close())
         finally:
             self._on_call, lease.run_started = False, None
-            if self._scope.ended:
+            if self._scope.cancels:
                 self._scope.close()
             if self._timer is not None:
                 self._timer.cancel()
@@ -504,9 +515,9 @@ class Runner:
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._on_call:
+        if self._on_call and self.lease is not None:
             self._cut = self._cut or self._reason
-            self._scope.cancel()
+            self._scope.cancel(over=self.lease.over and self.options.cancel_on_lost_leadership)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
@@ -515,8 +526,9 @@ class Runner:
         hook = self.job.on_elected
         if hook is None:
             return True
-        lease.run_started = self._clock.boot()
+        self._begin_call(lease, self._clock.boot())
         result = await self._on_loop(lease, hook, Term(lease), claimed=False)
+        lease.limit = inf
         outcome, error = result or ("cancelled", None)
         if outcome == "ok":
             return True
@@ -525,14 +537,3 @@ class Runner:
             self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
         self._resign(lease)
         return False
-
-    async def _stepped_down(self, lease: Lease) -> None:
-        hook = self.job.on_stepped_down
-        if hook is None:
-            return
-        try:
-            answer = hook(self._reason or "lost")
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception as error:
-            self._journal.hook_failed(self.job.name, lease.token, "on_stepped_down", error)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from ._clock import SystemClock
 from ._election import Elector
-from ._heartbeat import Heartbeat, Pulse
+from ._heartbeat import Heartbeat
 from ._runner import Runner
 from ._timer import Timers
 from .events import EventQueue
 from .jobs.options import node_id
 from .journal import Journal
+from .loop_watch import Pulse
 from .stores import from_url
 from .switches import follow_switch
 from .threads import DaemonWorker
@@ -239,7 +240,7 @@ class Service:
             await self._end_tasks()
             if self._settings:
                 self._stamp_timer.cancel()
-                self._heartbeat.join(self._call_timeout())
+                await self._heartbeat.join(self._call_timeout())
             self._timers.close()
 
     async def _end_tasks(self) -> None:
@@ -295,7 +296,7 @@ class Service:
         if name in self._switched_off:
             return "disabled"
         leading = self.is_leader(name)
-        if not (leading or self._heartbeat.store_up):
+        if not leading and (self._elector.is_failing(name) or not self._heartbeat.store_up):
             return "store_down"
         if self._elector.is_paused(name):
             return "paused"

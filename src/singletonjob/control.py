@@ -21,7 +21,7 @@ from ._errors import ConfigError, StoreUnavailable
 from .jobs.duration import positive
 from .stores import from_url
 from .stores.memory import MemoryStore
-from .stores.orders import FollowTrigger, Ordered, Pause, Resume, StepDown, Trigger
+from .stores.orders import FollowTrigger, Look, Ordered, Pause, Resume, StepDown, Trigger
 from .stores.protocol import Batch, Failed
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Control:
         self._clock = SystemClock()
 
     async def jobs(self) -> tuple[JobView, ...]:
-        """How each job stands in the store, by name."""
+        """How each job stands in the store, in the order of their names. Raises `StoreError`."""
         async with self._desk() as desk:
             return await desk.store.peek(self._project)
 
@@ -108,21 +108,23 @@ class Control:
 
         Who leads gives its lease back once the run in flight has ended, within its `shutdown_grace`. The pause outlives
         every replica. It ends after `lasting`, on the store's clock, or else with `resume`. `by` is who says so
-        (default: this user and host).
+        (default: this user and host). One result for each job. Raises `ConfigError`, also for a `lasting` that is no
+        duration above 0, and `StoreError`.
         """
         seconds = None if lasting is None else positive(lasting, "pause: lasting")
         who, why = _plain(by or _whoami(), ";"), _plain(reason)
         return await self._order(jobs, lambda job: Pause(job, who, why, seconds))
 
     async def resume(self, jobs: str) -> tuple[OrderResult, ...]:
-        """End the pause of the job, or of all whose names match the pattern `jobs`."""
+        """End the pause of the job, or of all whose names match the pattern `jobs`. Raises as `pause` does."""
         return await self._order(jobs, Resume)
 
     async def step_down(self, job: str) -> OrderResult:
         """Hand the job over to another replica.
 
         Who leads gives its lease back once the run in flight has ended, and stays away until another term began, or
-        until its lease would have ended. Waits for that long to see who leads then.
+        until its lease would have ended. Waits for that long to see who leads then. Raises `ConfigError`, also for a
+        pattern, and `StoreError`.
         """
         async with self._desk() as desk:
             begun = self._clock.boot()
@@ -132,7 +134,7 @@ class Control:
                 return self._result(job, first, begun)
             until, seen_free = begun + (first.expires_in or 10.0), False
             while True:
-                now = await desk.ask(FollowTrigger(job, "none"))
+                now = await desk.ask(Look(job))
                 if isinstance(now, Failed) or now.holder not in (None, first.holder):
                     outcome: Outcome = "handed-over"
                     break
@@ -146,7 +148,8 @@ class Control:
     async def trigger(self, job: str, *, wait: Duration | None = None) -> OrderResult:
         """Have the leader run the job once more, now. At most once, and not while a run is in flight.
 
-        What was not begun within `wait` (default: two heartbeats of the job) is withdrawn, and never begins.
+        What was not begun within `wait` (default: two heartbeats of the job) is withdrawn, and never begins. Returns
+        when the run has begun, or will not begin. Raises as `step_down` does.
         """
         seconds = 2 * self._heartbeat(job) if wait is None else positive(wait, "trigger: wait")
         async with self._desk() as desk:

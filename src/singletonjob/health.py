@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["Health", "HealthState", "Status"]
 
 HealthState: TypeAlias = Literal["following", "leading", "store_down", "starved", "stuck", "disabled", "paused"]
+"""How one job stands in this process; see `Health`."""
 
 Status: TypeAlias = Literal["ok", "store_down", "starved", "stuck"]
+"""How the app stands in sum; see `Health`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Health:
 
     - `following`: another replica may lead it; this one is ready to;
     - `leading`: this replica holds a valid term;
-    - `store_down`: neither of them, since the store does not answer;
+    - `store_down`: neither of them, since the store does not answer, or cannot serve this job;
     - `starved`: the job loop has been silent for half of `stall_limit`, whatever else holds;
     - `stuck`: it has been silent for `stall_limit`, or a run outlived its timeout and grace, or the heartbeat has not
       beaten for a `lock_expiry`;

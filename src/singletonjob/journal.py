@@ -7,6 +7,7 @@ does not apply), so that a formatter or a test need not parse the text.
 from __future__ import annotations
 
 import logging
+import os
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,9 @@ class Journal:
         for note in notes:
             level = logging.WARNING if note.event == "unknown-job" else logging.INFO
             self.say(level, note.event, note.text, job=note.job)
+        if str(store).lower() == "sqlite" and "KUBERNETES_SERVICE_HOST" in os.environ:
+            text = "sqlite is a file of this pod alone, so each pod has a leader of its own; write redis://host:6379/0"
+            self.say(logging.WARNING, "store-warning", f"store: {text}, or sqlite:///path if one pod is all there is")
         for job, own in jobs:
             if own.enabled is False:
                 self.disabled(job.name)
@@ -251,7 +255,8 @@ class Journal:
             case "released":
                 self.say(logging.INFO, event, "leadership released", job=job, token=token)
             case "paused":
-                self.say(logging.INFO, event, "paused live by an operator; giving up the lease", job=job, token=token)
+                text = "paused live by an operator; giving up the lease" if token else "an operator has it paused"
+                self.say(logging.INFO, event, text, job=job, token=token or None)
             case "resigned":
                 self.say(logging.INFO, event, "told by an operator to step down", job=job, token=token)
             case "release-failed":

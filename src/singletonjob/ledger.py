@@ -29,7 +29,7 @@ class Ledger:
     `dropping`: the last tick was not run.
     """
 
-    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_tell", "dropping")
+    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "dropping")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Ledger:
         self._callbacks = callbacks
         self._tell = tell
         self.dropping: bool = False
+        self._slotless = 0  # the term of which it was said that no slot is to come
 
     def elected(self, lease: Lease) -> None:
         self._counts.terms += 1
@@ -81,6 +82,13 @@ class Ledger:
             self._journal.run_cancelled(self._job, lease.token, reason)
         if self._callbacks:
             self._tell(RunFinished(job=self._job, token=lease.token, outcome=outcome, duration=seconds, error=error))
+
+    def no_future_slot(self, lease: Lease) -> None:
+        """The schedule has ended. A term learns it again after each extra run that an operator asked for."""
+        if self._slotless != lease.token:
+            self._slotless = lease.token
+            text = "the schedule has no future slot; nothing will run"
+            self._journal.warn("no-future-slot", text, self._job, lease.token)
 
     def lost(self, lease: Lease, take: Take, cause: Literal["overlap", "late"]) -> None:
         """Ticks that were dropped and slots that were missed."""

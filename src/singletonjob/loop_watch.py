@@ -1,4 +1,4 @@
-"""What the heartbeat sees of the job loop: that it is silent for long, and that a run takes long. It tells, no more."""
+"""Signs of life, and what the heartbeat sees of the job loop: that it is silent for long, and that a run takes long."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ from .threads import where
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ._heartbeat import Pulse
     from ._lease import Lease
     from .jobs.options import JobOptions
     from .journal import Journal
 
-__all__ = ["LoopWatch"]
+__all__ = ["LoopWatch", "Pulse"]
 
 LONG_RUN = 0.8
 """A run that takes longer than this part of `lock_expiry` is worth a warning."""
 
 SAY_AGAIN = 60.0
 """Seconds until it is said again."""
+
+
+class Pulse:
+    """The signs of life that job loop and heartbeat give each other, on the boot clock."""
+
+    __slots__ = ("alive_at", "beat_at", "loop_thread")
+
+    def __init__(self, now: float) -> None:
+        self.alive_at: float = now  # the job loop turned
+        self.beat_at: float = now  # the heartbeat turned
+        self.loop_thread: int = 0
 
 
 class LoopWatch:

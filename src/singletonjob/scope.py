@@ -18,19 +18,22 @@ class Scope:
     (`asyncio.Task.uncancel`). A task that somebody else has cancelled must make no further call.
     """
 
-    __slots__ = ("_task", "ended")
+    __slots__ = ("_over", "_task", "cancels")
 
     def __init__(self, task: Task[None]) -> None:
         self._task = task
-        self.ended: bool = False
+        self._over = False
+        self.cancels: int = 0  # of this call
 
-    def cancel(self) -> None:
-        """End the call, once."""
-        if not self.ended:
-            self.ended = True
+    def cancel(self, *, over: bool) -> None:
+        """End the call, once; and once more when its time is `over`, since it may still be busy with its first end."""
+        if not self.cancels or (over and not self._over):
+            self._over = over
+            self.cancels += 1
             self._task.cancel()
 
     def close(self) -> bool:
         """Whether the call was ended by us, and by us alone; False when asked again."""
-        ended, self.ended = self.ended, False
-        return ended and self._task.uncancel() == 0
+        cancels, self.cancels, self._over = self.cancels, 0, False
+        left = [self._task.uncancel() for _ in range(cancels)]
+        return left[-1:] == [0]

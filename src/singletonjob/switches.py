@@ -22,12 +22,14 @@ async def follow_switch(
     What `ask` raises keeps the last answer; before there is one, it counts as on.
     """
     last: bool | None = None
+    task = asyncio.current_task()
     while True:
         try:
             answer = ask()
             on = bool(await answer if inspect.isawaitable(answer) else answer)
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError  # the switch swallowed it
         except (Exception, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # ours; any other came out of the switch
             on = last if last is not None else True

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.stores.orders import FollowTrigger, Pause, Resume, StepDown, Trigger
+from singletonjob.stores.orders import FollowTrigger, Look, Pause, Resume, StepDown, Trigger
 from singletonjob.stores.protocol import Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew, TakeTrigger
 from singletonjob.stores.rules import AHEAD
 
@@ -94,7 +94,7 @@ class History:
         if draw.random() < 0.25:
             return self._order(job)
         kind = draw.choice("AARRRDCCCC") if self.record(job).holder == node else draw.choice("AAAARDC")
-        if self.record(job).trigger and draw.random() < 0.3:
+        if self.record(job).trigger and draw.random() < 0.5:
             kind = "K"
         if kind == "A":
             if draw.random() < 0.75:
@@ -110,16 +110,16 @@ class History:
         if kind == "D":
             return Release(job=job, number=self._number(node), progress=self._report(job), off=draw.random() < 0.3)
         if kind == "K":
-            return TakeTrigger(job=job, token=self._token(job), id=self._trigger(job), busy=draw.random() < 0.3)
+            return TakeTrigger(job=job, token=self._token(job), id=self._trigger(job), busy=draw.random() < 0.5)
         return ClaimSlot(job=job, token=self._token(job), slot=self._instant(job), mark=draw.choice(("m", "k;:", "")))
 
     def _order(self, job: str) -> Request:
         draw, record = self._random, self.record(job)
-        kinds = "PSTTF"
+        kinds = "PPSSTTTTFFL"
         if record.paused:
-            kinds += "UUUU"
+            kinds += "UUUUUUUU"
         if record.trigger or record.triggered:
-            kinds += "FFF"
+            kinds += "FFFFFF"
         match draw.choice(kinds):
             case "P":
                 return Pause(job, "ann@host", draw.choice(("", "k;:")), seconds=draw.choice((None, 3.0, 60.0)))
@@ -129,6 +129,8 @@ class History:
                 return StepDown(job)
             case "T":
                 return Trigger(job, draw.choice(TRIGGERS), seconds=draw.choice((3.0, 600.0, 600.0)))
+            case "L":
+                return Look(job)
             case _:
                 return FollowTrigger(job, self._trigger(job), withdraw=draw.random() < 0.3)
 

@@ -65,13 +65,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.client(decode_responses=True) as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
 async def a(server: Server, client: redis.Redis) -> AsyncIterator[Replica]:
     async for replica in _replica(server, "a"):
         yield replica
@@ -96,7 +89,7 @@ def now(client: redis.Redis) -> int:
 
 
 def state(client: redis.Redis) -> dict[str, str]:
-    found: dict[str, str] = client.hgetall(STATE)  # type: ignore[assignment]
+    found: dict[str, str] = client.hgetall(STATE)  # type: ignore[assignment]  # declared as an awaitable too
     return found
 
 
@@ -374,7 +367,7 @@ async def test_a_key_of_a_wrong_type_costs_that_job_only(a: Replica, client: red
 async def test_a_state_that_cannot_be_written_costs_the_lease_and_leaves_no_key_without_it(
     server: Server, client: redis.Redis
 ) -> None:
-    client.execute_command("ACL", "SETUSER", "bob", "on", ">pw", "~*", "allchannels", "+@all", "-hset")  # type: ignore[no-untyped-call]
+    client.execute_command("ACL", "SETUSER", "bob", "on", ">pw", "~*", "allchannels", "+@all", "-hset")  # type: ignore[no-untyped-call]  # has no types
     replica = Replica(from_url(server.url.replace("//", "//bob:pw@")), "a")
     try:
         assert "HSET" in expect(Failed, await replica.acquire()).error

@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from singletonjob import Event, IntervalJob, Run, RunFinished, SingletonJobs
 from singletonjob.stores.memory import MemoryStore
-from virtual_loop import Capture, Gate, PacedWorker, Replica, VirtualClock, nap, run_virtually, running, the_loop
+from virtual_loop import (
+    Capture,
+    Gate,
+    PacedWorker,
+    Replica,
+    VirtualClock,
+    memory,
+    nap,
+    run_virtually,
+    running,
+    the_loop,
+)
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +44,8 @@ def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
 
 
-def own_app(**options: object) -> SingletonJobs:
-    return SingletonJobs("pricing", store=MemoryStore(VirtualClock(the_loop())), **options)  # type: ignore[arg-type]
+def own_app(**options: Any) -> SingletonJobs:
+    return SingletonJobs("pricing", store=memory(), **options)
 
 
 # -- what a body raises --------------------------------------------------------------------------------------------
@@ -138,7 +151,7 @@ def test_a_body_may_catch_its_own_timeout_and_is_still_cut_at_the_runs() -> None
 
 def test_children_of_a_task_group_are_cancelled_with_the_run() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         app = SingletonJobs("pricing", store=gate)
         ended: list[str] = []
 
@@ -170,7 +183,7 @@ def test_children_of_a_task_group_are_cancelled_with_the_run() -> None:
 
 def test_a_body_that_swallows_its_cancellation_and_returns_has_ended_well_and_later_terms_work() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         app = SingletonJobs("pricing", store=gate)
         runs: list[float] = []
 
@@ -219,7 +232,7 @@ def test_a_body_that_raises_its_own_error_when_it_is_cancelled_has_failed_with_t
 
 def test_events_and_counts_tell_a_cancelled_run_from_a_failed_one_and_from_a_timeout() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         app = SingletonJobs("pricing", store=gate, timeout=20)
         plan = ["raise", "sleep", "sleep"]
         outcomes: list[str] = []
@@ -272,6 +285,30 @@ def test_a_hook_or_a_switch_that_raises_a_cancellation_ends_neither_the_job_nor_
                 assert len(set(runs)) == 2, "off once, and on again"
         assert logs.events().count("switch-failed") == 1
         assert len(asked) == 7
+
+    run_virtually(main())
+
+
+def test_a_switch_that_swallows_its_cancellation_is_asked_no_more_when_the_app_has_stopped() -> None:
+    async def main() -> None:
+        app = own_app()
+        asked: list[float] = []
+
+        class Poll(IntervalJob, every="1s"):
+            async def is_enabled(self) -> bool:
+                asked.append(the_loop().time())
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(2)
+                return True
+
+            async def execute(self, run: Run) -> None: ...
+
+        app.add(Poll())
+        async with running(app):
+            await asyncio.sleep(6)
+        before = len(asked)
+        await asyncio.sleep(20)
+        assert len(asked) == before
 
     run_virtually(main())
 
@@ -465,13 +502,6 @@ class RealApp:
         return self.store._records["pricing", "job"].holder
 
 
-def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.002)
-
-
 def in_a_thread(main: Callable[[], object]) -> threading.Thread:
     def run() -> None:
         try:
@@ -482,6 +512,18 @@ def in_a_thread(main: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=run)
     thread.start()
     return thread
+
+
+def dies_in_the_run(real: RealApp, begun: threading.Event) -> None:
+    """The program fails once the run has begun, and its loop is torn down."""
+
+    async def main() -> None:
+        await real.app.__aenter__()
+        while not begun.is_set():
+            await asyncio.sleep(0.002)
+        raise RuntimeError("the program has died")
+
+    in_a_thread(lambda: asyncio.run(main())).join()
 
 
 def never_again(real: RealApp) -> None:
@@ -506,15 +548,9 @@ def test_c35_when_the_loop_is_torn_down_the_run_is_cancelled_and_the_lease_relea
 
     real = RealApp(job)
 
-    async def main() -> None:
-        await real.app.__aenter__()
-        while not begun.is_set():
-            await asyncio.sleep(0.002)
-        raise RuntimeError("the program has died")
-
-    in_a_thread(lambda: asyncio.run(main())).join()
+    dies_in_the_run(real, begun)
     assert ended.is_set()
-    eventually(lambda: real.holder is None, 0.25)  # a heartbeat takes 0.3 s: it is told, not found out
+    wait_for(lambda: real.holder is None, 0.25)  # a heartbeat takes 0.3 s: it is told, not found out
     never_again(real)
     service = real.app._service
     assert service is not None
@@ -537,7 +573,7 @@ def test_c35_a_loop_that_is_closed_without_a_word_releases_within_a_heartbeat() 
             await asyncio.sleep(0.002)
 
     in_a_thread(main).join()
-    eventually(lambda: real.holder is None, 1.5)
+    wait_for(lambda: real.holder is None, 1.5)
     never_again(real)
 
 
@@ -551,13 +587,7 @@ def test_c35_when_the_loop_dies_a_sync_body_keeps_the_lease_until_it_has_ended_i
 
     real = RealApp(job)
 
-    async def main() -> None:
-        await real.app.__aenter__()
-        while not begun.is_set():
-            await asyncio.sleep(0.002)
-        raise RuntimeError("the program has died")
-
-    in_a_thread(lambda: asyncio.run(main())).join()
+    dies_in_the_run(real, begun)
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
         assert real.holder is not None, "the body still runs"
@@ -567,5 +597,5 @@ def test_c35_when_the_loop_dies_a_sync_body_keeps_the_lease_until_it_has_ended_i
         time.sleep(0.01)
     go_on.set()
     assert ended.wait(5)
-    eventually(lambda: real.holder is None, 1.5)
+    wait_for(lambda: real.holder is None, 1.5)
     never_again(real)

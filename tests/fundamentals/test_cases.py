@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import Elected, Event, FixedRateJob, LeadershipLost, Run, SingletonJobs, StoreError, StoreUnavailable
-from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Failed, Renew, Reply
-from virtual_loop import Capture, Gate, PacedWorker, Replica, VirtualClock, nap, run_virtually, running, the_loop
+from virtual_loop import (
+    Capture,
+    Gate,
+    PacedWorker,
+    Replica,
+    VirtualClock,
+    memory,
+    nap,
+    run_virtually,
+    running,
+    the_loop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from singletonjob.stores import LeaseStore
+    from singletonjob.stores.memory import MemoryStore
     from singletonjob.stores.protocol import Batch
     from singletonjob.stores.rules import Record
 
@@ -27,15 +38,11 @@ def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
 
 
-def memory() -> MemoryStore:
-    return MemoryStore(VirtualClock(the_loop()))
+def app_on(store: LeaseStore, **options: Any) -> SingletonJobs:
+    return SingletonJobs("pricing", store=store, **options)
 
 
-def app_on(store: LeaseStore, **options: object) -> SingletonJobs:
-    return SingletonJobs("pricing", store=store, **options)  # type: ignore[arg-type]
-
-
-def ticking(store: LeaseStore, starts: list[float], **options: object) -> SingletonJobs:
+def ticking(store: LeaseStore, starts: list[float], **options: Any) -> SingletonJobs:
     """An app with a job "tick" each 100 ms that notes its starts."""
     app = app_on(store, **options)
 

@@ -32,10 +32,11 @@ from singletonjob import (
     TicksDropped,
 )
 from singletonjob.stores.memory import MemoryStore
-from virtual_loop import Capture, Gate, VirtualClock, run_virtually, running, the_loop
+from virtual_loop import Capture, Gate, memory, run_virtually, running, the_loop
+from waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from singletonjob.stores.protocol import Batch, Reply
     from singletonjob.stores.rules import Record
@@ -46,7 +47,7 @@ SCALED: dict[str, Any] = {"lock_expiry": 1.0, "heartbeat_interval": 0.3}
 class Real:
     """An app in real time, with a job each 20 ms."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         self.store = MemoryStore()
         self.ran = threading.Event()
         self.app = SingletonJobs("pricing", store=self.store, **SCALED | options)
@@ -65,12 +66,8 @@ class Real:
                 await asyncio.sleep(0.002)
 
 
-def virtual_app(store: object = None, **options: object) -> SingletonJobs:
-    return SingletonJobs(
-        "pricing",
-        store=store or MemoryStore(VirtualClock(the_loop())),  # type: ignore[arg-type]
-        **options,  # type: ignore[arg-type]
-    )
+def virtual_app(store: Any = None, **options: Any) -> SingletonJobs:
+    return SingletonJobs("pricing", store=store or memory(), **options)
 
 
 # -- run -----------------------------------------------------------------------------------------------------------
@@ -98,8 +95,7 @@ print("returned", store._records["pricing", "tick"].holder, threading.active_cou
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_run_blocks_until_a_signal_then_releases_and_returns(number: signal.Signals) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SINGLETONJOB_")}
-    environment["PYTHONPATH"] = str(Path(singletonjob.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": str(Path(singletonjob.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PROGRAM],
         stdout=subprocess.PIPE,
@@ -317,8 +313,7 @@ print(json.dumps({"before": before, "threads": after_threads, "inside": settle()
 
 
 def test_c96_started_and_stopped_a_hundred_times_an_app_leaves_no_task_no_thread_and_no_descriptor() -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SINGLETONJOB_")}
-    environment["PYTHONPATH"] = str(Path(singletonjob.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": str(Path(singletonjob.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", MANY],
         capture_output=True,
@@ -343,7 +338,7 @@ def test_is_leader_is_false_before_after_and_for_a_follower_and_an_unknown_job_i
     None
 ):
     async def main() -> None:
-        store = MemoryStore(VirtualClock(the_loop()))
+        store = memory()
         first, second = virtual_app(store), virtual_app(store)
         for app in (first, second):
             app.interval(1, name="tick")(lambda: asyncio.sleep(0))
@@ -363,7 +358,7 @@ def test_is_leader_is_false_before_after_and_for_a_follower_and_an_unknown_job_i
 
 def test_health_names_each_jobs_state_and_the_worst_of_them() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         switch = [True]
         app = virtual_app(gate)
 
@@ -445,7 +440,7 @@ def test_stats_count_every_run_and_every_due_tick_exactly_once() -> None:
 
 def test_a_subscriber_hears_the_whole_story_until_it_unsubscribes() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         app = virtual_app(gate)
 
         @app.fixed_rate("1s", name="tick")
@@ -558,19 +553,12 @@ def test_a_forked_child_leads_nothing() -> None:
         assert real.app.is_leader("tick")
 
 
-def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.005)
-
-
 def test_a_run_that_finishes_is_told_with_outcome_and_duration_on_the_job_loop() -> None:
     real = Real()
     heard: list[tuple[Event, str]] = []
     real.app.subscribe(lambda event: heard.append((event, threading.current_thread().name)))
     with real.app.in_thread():
-        eventually(lambda: any(isinstance(event, RunFinished) for event, _ in heard))
+        wait_for(lambda: any(isinstance(event, RunFinished) for event, _ in heard))
     finished = next(event for event, _ in heard if isinstance(event, RunFinished))
     assert finished.outcome == "ok"
     assert 0 <= finished.duration < 5

@@ -16,13 +16,15 @@ import pytest
 from singletonjob import Health, SingletonJobs, StoreUnavailable
 from singletonjob.control import Control
 from singletonjob.probes import answer
+from singletonjob.stores.protocol import Failed
 from virtual_loop import Gate, Replica, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from singletonjob.health import HealthState, Status
     from singletonjob.stores import LeaseStore
+    from singletonjob.stores.protocol import Batch, JobView, Reply
 
 
 async def idle() -> None: ...
@@ -254,6 +256,52 @@ def test_a_paused_job_is_told_by_every_replica_and_costs_neither_liveness_nor_re
             await control.resume("job")
             await asyncio.sleep(15)
             assert sorted(app.health().jobs["job"] for app in apps) == ["following", "leading"]
+
+    run_virtually(main())
+
+
+class Choosy:
+    """A store that cannot serve some jobs."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self.store = store
+        self.broken: set[str] = set()
+
+    async def exchange(self, batch: Batch) -> Reply:
+        wanted = tuple(request for request in batch.requests if request.job not in self.broken)
+        reply = await self.store.exchange(batch._replace(requests=wanted) if wanted else batch._replace(requests=()))
+        answers = iter(reply.verdicts)
+        failed = Failed(error="WRONGTYPE")
+        verdicts = [failed if request.job in self.broken else next(answers) for request in batch.requests]
+        return reply._replace(verdicts=tuple(verdicts))
+
+    def notices(self, project: str) -> AsyncIterator[frozenset[str]]:
+        return self.store.notices(project)
+
+    async def peek(self, project: str) -> tuple[JobView, ...]:
+        return await self.store.peek(project)
+
+    async def close(self) -> None: ...
+
+
+def test_a_job_that_the_store_cannot_serve_is_store_down_alone_until_it_is_served_again() -> None:
+    async def main() -> None:
+        store = Choosy(memory())
+        app = replica_of(store)
+        app.interval("1s", name="other")(idle)
+        async with running(app):
+            await asyncio.sleep(5)
+            store.broken = {"job"}
+            await asyncio.sleep(4)
+            assert app.health().jobs == {"job": "leading", "other": "leading"}  # its lease lives
+            await asyncio.sleep(20)
+            assert app.health() == Health(
+                status="store_down", ready=True, jobs={"job": "store_down", "other": "leading"}
+            )
+            assert probes(app) == (200, 200)
+            store.broken = set()
+            await asyncio.sleep(15)
+            assert app.health().jobs == {"job": "leading", "other": "leading"}
 
     run_virtually(main())
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import Run, SingletonJobs, StoreUnavailable
+from singletonjob.control import Control
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Reply
-from virtual_loop import Capture, Gate, Replica, VirtualClock, run_virtually, running, the_loop
+from virtual_loop import Capture, Gate, Replica, memory, run_virtually, running, the_loop
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +28,11 @@ INFO, WARNING, ERROR, DEBUG = logging.INFO, logging.WARNING, logging.ERROR, logg
 
 
 def gate() -> Gate:
-    return Gate(MemoryStore(VirtualClock(the_loop())))
+    return Gate(memory())
 
 
-def app_on(store: LeaseStore, **options: object) -> SingletonJobs:
-    return SingletonJobs("pricing", store=store, **options)  # type: ignore[arg-type]
+def app_on(store: LeaseStore, **options: Any) -> SingletonJobs:
+    return SingletonJobs("pricing", store=store, **options)
 
 
 def lasting(seconds: float) -> Callable[[], Any]:
@@ -154,7 +156,7 @@ class YoungStore(Gate):
     """A store that restarted a moment ago; `tells` whether it says so."""
 
     def __init__(self, *, tells: bool) -> None:
-        super().__init__(MemoryStore(VirtualClock(the_loop())))
+        super().__init__(memory())
         self.tells = tells
 
     async def exchange(self, batch: Batch) -> Reply:
@@ -191,6 +193,31 @@ def test_a_store_that_does_not_tell_its_up_time_is_one_warning() -> None:
     run_virtually(main())
 
 
+def test_a_replica_that_finds_its_job_paused_says_so_once_and_a_leader_that_is_paused_says_that_it_leaves() -> None:
+    async def main() -> None:
+        store = memory()
+        control = Control("pricing", store)
+        leader, late = app_on(store), app_on(store)
+        for app in (leader, late):
+            app.interval(60, name="job")(lasting(0))
+        with Capture() as logs:
+            async with running(leader) as one:
+                await asyncio.sleep(5)
+                token = one.service.leases["job"].token
+                await control.pause("job", reason="feed is down")
+                await asyncio.sleep(5)
+                async with running(late) as other:
+                    await asyncio.sleep(60)
+                    nodes = [one.service.node, other.service.node]
+        assert [said(record) for record in logs.of("paused")] == [(INFO, "job", None)] * 2
+        assert [(record.node, record.token) for record in logs.of("paused")] == [(nodes[0], token), (nodes[1], None)]
+        first, second = [record.getMessage() for record in logs.of("paused")]
+        assert "giving up the lease" in first
+        assert second == "job: an operator has it paused"
+
+    run_virtually(main())
+
+
 # -- a lease is lost -----------------------------------------------------------------------------------------------
 
 
@@ -205,7 +232,7 @@ def test_a_lost_lease_is_one_warning_with_its_reason_and_the_cancelled_run_is_to
             async with running(app):
                 await asyncio.sleep(5)
                 token = logs.of("elected")[0].token
-                record = store.store._records["pricing", "job"]  # type: ignore[attr-defined]
+                record = store.store._records["pricing", "job"]  # type: ignore[attr-defined]  # a MemoryStore
                 record.holder, record.token = "other", record.token + 1
                 await asyncio.sleep(4)
         lost = the_one(logs, "lost")
@@ -255,20 +282,13 @@ def test_a_sync_run_that_goes_on_without_the_lease_is_told_once() -> None:
         assert begun.wait(5)
         record = store._records["pricing", "job"]
         record.holder, record.token = "other", record.token + 1
-        eventually(lambda: logs.of("run-without-lease"))
+        wait_for(lambda: logs.of("run-without-lease"))
         time.sleep(0.5)
         over.set()
     goes_on = the_one(logs, "run-without-lease")
     assert said(goes_on) == (WARNING, "job", None)
     assert goes_on.token == logs.of("elected")[0].token
     assert said(the_one(logs, "lost")) == (WARNING, "job", "lost")
-
-
-def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.005)
 
 
 # -- a stop that does not go well ----------------------------------------------------------------------------------
@@ -652,7 +672,7 @@ def test_a_loop_that_is_blocked_for_half_the_stall_limit_is_a_warning_that_names
         time.sleep(2.2)  # noqa: ASYNC251 - that is the point
 
     with Capture() as logs, app.in_thread():
-        eventually(lambda: logs.of("loop-blocked"))
+        wait_for(lambda: logs.of("loop-blocked"))
         assert app.is_leader("blocking"), "a body that blocks does not lose the lease by that alone"
         assert app.stats()["blocking"].runs == 0, "told while it still blocks"
     record = the_one(logs, "loop-blocked")

@@ -173,7 +173,7 @@ class Diary(Capture):
 
     def emit(self, record: logging.LogRecord) -> None:
         assert {"event", "job", "node", "token", "reason"} <= vars(record).keys()
-        if record.event != "beat":  # type: ignore[attr-defined]
+        if record.event != "beat":  # type: ignore[attr-defined]  # each has it
             super().emit(record)
             self.moments.append(the_loop().time())
 
@@ -254,7 +254,7 @@ def test_line_by_line_a_life_with_all_its_troubles_is_told_as_the_table_says() -
             await up_to(515.0)
             assert told()[:3] == [("INFO", "store-up"), ("INFO", "elected"), ("DEBUG", "run-started")]
 
-            record = store.store._records["pricing", "job"]  # type: ignore[attr-defined]
+            record = store.store._records["pricing", "job"]  # type: ignore[attr-defined]  # a MemoryStore
             record.holder, record.token = "other", record.token + 1
             await up_to(520.0)
             lost = without_runs([line for line in told() if line[1] not in {"ticks-dropped", "run-long"}])

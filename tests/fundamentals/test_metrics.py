@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -22,7 +21,7 @@ from singletonjob.telemetry_measures import MEASURES
 from virtual_loop import Gate, Replica, holder, memory, run_virtually, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from singletonjob.stores import LeaseStore
 
@@ -284,20 +283,11 @@ def test_an_app_that_does_not_run_tells_that_it_leads_nothing() -> None:
 
 def test_an_app_without_a_project_yet_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SINGLETONJOB_PROJECT", raising=False)
     app = SingletonJobs()
     app.interval(1, name="poll")(lambda: None)
     assert Scrape(app).one("singletonjob_leader", project="") == 0
     monkeypatch.setenv("SINGLETONJOB_LOCK_EXPIRY", "soon")
     assert Scrape(app).one("singletonjob_leader", project="") == 0
-
-
-@pytest.fixture
-def _often_switched() -> Iterator[None]:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
 
 
 @pytest.mark.usefixtures("_often_switched")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from singletonjob.stores.memory import MemoryStore
 from virtual_loop import Capture, Gate, Replica, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from singletonjob.stores import LeaseStore
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Long:
     """One run of 100 s, and how it ended."""
 
-    def __init__(self, store: LeaseStore, **options: object) -> None:
+    def __init__(self, store: LeaseStore, **options: Any) -> None:
         self.on = True
         self.begun: list[float] = []
         self.ended: list[tuple[str, float]] = []
-        self.app = SingletonJobs("pricing", store=store, **options)  # type: ignore[arg-type]
+        self.app = SingletonJobs("pricing", store=store, **options)
         self.app.interval("1h", name="long", enabled=lambda: self.on)(self.body)
 
     async def body(self) -> None:
@@ -36,6 +36,12 @@ class Long:
             self.ended.append(("cancelled", the_loop().time()))
             raise
         self.ended.append(("finished", the_loop().time()))
+
+
+def started(**options: Any) -> tuple[Long, Replica, Gate]:
+    gate = Gate(memory())
+    job = Long(gate, **options)
+    return job, Replica(job.app).start(), gate
 
 
 async def host_stop(job: Long, replica: Replica, gate: Gate) -> None:
@@ -63,16 +69,14 @@ CAUSES = pytest.mark.parametrize(
 
 @CAUSES
 def test_p47_p48_the_run_in_flight_is_cancelled_by_default_and_that_is_no_error(
-    cause: Callable[[Long, Replica, Gate], object], within: float, reason: str
+    cause: Callable[[Long, Replica, Gate], Awaitable[None]], within: float, reason: str
 ) -> None:
     async def main() -> None:
-        gate = Gate(memory())
-        job = Long(gate)
-        replica = Replica(job.app).start()
+        job, replica, gate = started()
         with Capture() as logs:
             await asyncio.sleep(5)
             happened = the_loop().time()
-            await cause(job, replica, gate)  # type: ignore[misc]
+            await cause(job, replica, gate)
             await asyncio.sleep(21)
             ((how, at),) = job.ended
             assert how == "cancelled"
@@ -89,14 +93,12 @@ def test_p47_p48_the_run_in_flight_is_cancelled_by_default_and_that_is_no_error(
 
 @CAUSES
 def test_p47_p49_without_cancel_on_lost_leadership_it_goes_on_and_only_the_stop_of_the_host_ends_it(
-    cause: Callable[[Long, Replica, Gate], object], within: float, reason: str
+    cause: Callable[[Long, Replica, Gate], Awaitable[None]], within: float, reason: str
 ) -> None:
     async def main() -> None:
-        gate = Gate(memory())
-        job = Long(gate, cancel_on_lost_leadership=False)
-        replica = Replica(job.app).start()
+        job, replica, gate = started(cancel_on_lost_leadership=False)
         await asyncio.sleep(5)
-        await cause(job, replica, gate)  # type: ignore[misc]
+        await cause(job, replica, gate)
         if cause is host_stop:
             ((how, at),) = job.ended
             assert how == "cancelled"
@@ -117,15 +119,13 @@ def test_p47_p49_without_cancel_on_lost_leadership_it_goes_on_and_only_the_stop_
 
 @CAUSES
 def test_p49_a_run_that_outlived_its_term_is_still_ended_by_the_stop_of_the_host(
-    cause: Callable[[Long, Replica, Gate], object], within: float, reason: str
+    cause: Callable[[Long, Replica, Gate], Awaitable[None]], within: float, reason: str
 ) -> None:
     async def main() -> None:
-        gate = Gate(memory())
-        job = Long(gate, cancel_on_lost_leadership=False)
-        replica = Replica(job.app).start()
+        job, replica, gate = started(cancel_on_lost_leadership=False)
         await asyncio.sleep(5)
         if cause is not host_stop:
-            await cause(job, replica, gate)  # type: ignore[misc]
+            await cause(job, replica, gate)
         await asyncio.sleep(20)
         stopped = the_loop().time()
         gate.hang = False

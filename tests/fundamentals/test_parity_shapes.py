@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from singletonjob import Misfired, Run, SingletonJobs
 from singletonjob._timer import Timers
 from singletonjob.stores.memory import MemoryStore
-from virtual_loop import EPOCH, Capture, VirtualClock, run_virtually, running, the_loop
+from singletonjob.stores.orders import Trigger
+from singletonjob.stores.protocol import Batch
+from virtual_loop import EPOCH, Capture, Gate, VirtualClock, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 
 
-def make(clock: VirtualClock | None = None, **options: object) -> SingletonJobs:
+def make(clock: VirtualClock | None = None, **options: Any) -> SingletonJobs:
     store = MemoryStore(clock or VirtualClock(the_loop()))
-    return SingletonJobs("pricing", store=store, **options)  # type: ignore[arg-type]
+    return SingletonJobs("pricing", store=store, **options)
 
 
 def wall() -> float:
@@ -258,6 +260,35 @@ def test_p38_what_becomes_of_slots_that_an_overrun_a_suspend_or_a_clock_jump_mis
     run_virtually(main())
 
 
+def test_a_claim_that_waits_for_the_store_is_not_late_because_the_wall_clock_was_set() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop())
+        gate = Gate(MemoryStore(clock))
+        app = SingletonJobs("pricing", store=gate, lock_expiry=60, heartbeat_interval=10)
+        runs: list[datetime] = []
+
+        @app.cron("0 * * * * *", name="each-minute", late_limit="30s")
+        async def each_minute(run: Run) -> None:
+            runs.append(run.scheduled_at)
+
+        @app.fixed_rate("1s", name="watch")  # with its next tick the step is noticed
+        async def watch() -> None: ...
+
+        async with running(app, clock):
+            await asyncio.sleep(10)
+            gate.hang = True
+            await asyncio.sleep(12)  # at 20 s the slot came, and its claim waits
+            clock.offset -= 2
+            await asyncio.sleep(3)
+            assert not runs
+            gate.hang = False
+            await asyncio.sleep(15)
+            assert len(runs) == 1
+            assert app.stats()["each-minute"].misfired == 0
+
+    run_virtually(main())
+
+
 def test_p40_a_schedule_without_a_future_slot_is_one_warning_and_no_busy_loop() -> None:
     async def main() -> None:
         clock = VirtualClock(the_loop(), offset=(datetime(9999, 12, 31, tzinfo=UTC).timestamp() - EPOCH / 1e6))
@@ -273,6 +304,37 @@ def test_p40_a_schedule_without_a_future_slot_is_one_warning_and_no_busy_loop() 
                 assert one.app.stats()["leap-day"].runs == 0
         (warning,) = logs.of("no-future-slot")
         assert (warning.levelname, warning.job) == ("WARNING", "leap-day")
+
+    run_virtually(main())
+
+
+def test_a_term_says_once_that_no_slot_is_to_come_also_after_an_extra_run_and_so_does_the_next_one() -> None:
+    async def main() -> None:
+        clock = VirtualClock(the_loop(), offset=(datetime(9999, 12, 31, tzinfo=UTC).timestamp() - EPOCH / 1e6))
+        switch, store = [True], MemoryStore(clock)
+        app = SingletonJobs("pricing", store=store, enabled=lambda: switch[0])
+        tokens: list[int] = []
+
+        @app.cron("0 0 29 2 *", name="leap-day")
+        async def leap_day(run: Run) -> None:
+            tokens.append(run.token)
+
+        async def trigger(name: str) -> None:
+            order = Trigger("leap-day", name, 60.0)
+            await store.exchange(Batch("pricing", "operator", 1.0, requests=(order,)))
+            await asyncio.sleep(5)
+
+        with Capture() as logs:
+            async with running(app, clock):
+                await asyncio.sleep(5)
+                await trigger("one")
+                await trigger("two")
+                for switch[0] in (False, True):
+                    await asyncio.sleep(5)
+                await trigger("three")
+        first, again, later = tokens
+        assert first == again < later
+        assert [warning.token for warning in logs.of("no-future-slot")] == [first, later]
 
     run_virtually(main())
 

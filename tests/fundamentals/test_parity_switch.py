@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class Switched:
     """A job each 100 ms behind a live switch that a test moves, and breaks."""
 
-    def __init__(self, store: LeaseStore, **options: object) -> None:
+    def __init__(self, store: LeaseStore, **options: Any) -> None:
         self.on: bool | Exception = True
         self.asked: list[float] = []
         self.starts: list[float] = []
-        self.app = SingletonJobs("pricing", store=store, **options)  # type: ignore[arg-type]
+        self.app = SingletonJobs("pricing", store=store, **options)
         self.app.interval("100ms", name="poll", enabled=self.switch)(self.poll)
 
     def switch(self) -> bool:

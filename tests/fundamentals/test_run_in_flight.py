@@ -6,17 +6,32 @@ Bodies here look up every 50 ms, async ones by `asyncio.sleep`, sync ones in the
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from singletonjob import LeadershipLost, Run, SingletonJobs
+from singletonjob import IntervalJob, LeadershipLost, Run, SingletonJobs, Term
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Release
-from virtual_loop import Capture, Gate, PacedWorker, Replica, VirtualClock, VirtualLoop, nap, run_virtually, the_loop
+from virtual_loop import (
+    Capture,
+    Gate,
+    PacedWorker,
+    Replica,
+    VirtualClock,
+    VirtualLoop,
+    holder,
+    memory,
+    nap,
+    run_virtually,
+    running,
+    the_loop,
+)
 
 if TYPE_CHECKING:
+    from singletonjob.stores import LeaseStore
     from singletonjob.stores.rules import Record
 
 KINDS = ("async", "sync")
@@ -89,12 +104,12 @@ class Story:
 class Stage:
     """One replica with one job, whose run is in flight at `CUT`."""
 
-    def __init__(self, kind: Kind, story: Story, **options: object) -> None:
-        self.memory = MemoryStore(VirtualClock(the_loop()))
+    def __init__(self, kind: Kind, story: Story, **options: Any) -> None:
+        self.memory = memory()
         self.gate = Gate(self.memory)
         self.switch = True
         self.story = story
-        self.app = SingletonJobs("pricing", store=self.gate, **options)  # type: ignore[arg-type]
+        self.app = SingletonJobs("pricing", store=self.gate, **options)
         story.add_to(self.app, kind)
 
     def enabled(self) -> bool:
@@ -159,6 +174,27 @@ def test_an_async_run_is_cancelled_when_the_lease_is_gone_and_nothing_is_release
         assert stage.releases() == 0
         await stage.replica.stop()
         assert not stage.app._service
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cancels", [True, False])
+def test_an_async_run_that_was_cancelled_already_and_still_unwinds_is_cancelled_once_more_when_the_lease_is_gone(
+    cause: str, cancels: bool
+) -> None:
+    async def main() -> None:
+        stage = Stage("async", Story(20, swallows=True), timeout=3, cancel_on_lost_leadership=cancels)
+        await stage.play()
+        story = stage.story
+        assert story.cancelled == [pytest.approx(3, abs=0.01)]
+        within = await CAUSES[cause](stage)
+        await asyncio.sleep(within + 0.01)
+        assert len(story.cancelled) == 1 + cancels
+        assert story.cancelled[-1] <= CUT + within
+        await asyncio.sleep(30)
+        assert len(story.cancelled) == 1 + cancels
+        await stage.replica.stop()
 
     run_virtually(main())
 
@@ -550,8 +586,8 @@ def test_a_dead_job_loop_loses_its_lease_and_competes_again_when_it_turns_and_th
 
 def test_each_job_is_released_as_soon_as_its_own_body_has_ended() -> None:
     async def main() -> None:
-        memory = MemoryStore(VirtualClock(the_loop()))
-        app = SingletonJobs("pricing", store=memory)
+        store = memory()
+        app = SingletonJobs("pricing", store=store)
         stories = {"quick": Story(obeys=0), "slow": Story(obeys=5), "slower": Story(obeys=15)}
         for name, story in stories.items():
             story.add_to(app, "sync" if name == "slow" else "async", name)
@@ -561,7 +597,7 @@ def test_each_job_is_released_as_soon_as_its_own_body_has_ended() -> None:
         stopping = asyncio.create_task(replica.stop())
 
         def held() -> set[str]:
-            return {job for (_, job), record in memory._records.items() if record.holder == replica.service.node}
+            return {job for (_, job), record in store._records.items() if record.holder == replica.service.node}
 
         assert held() == {"idle", "quick", "slow", "slower"}
         await asyncio.sleep(0.1)
@@ -597,7 +633,7 @@ def test_after_a_suspend_beyond_the_lease_the_run_in_flight_ends_within_half_a_m
 
 def test_a_sync_body_that_hands_back_work_when_its_term_is_over_has_been_cancelled_and_leaves_no_warning() -> None:
     async def main() -> None:
-        gate = Gate(MemoryStore(VirtualClock(the_loop())))
+        gate = Gate(memory())
         app = SingletonJobs("pricing", store=gate)
         awaited: list[str] = []
 
@@ -625,9 +661,7 @@ def test_a_sync_body_that_hands_back_work_when_its_term_is_over_has_been_cancell
 
 def test_without_a_grace_a_run_that_unwinds_at_its_timeout_keeps_its_term() -> None:
     async def main() -> None:
-        app = SingletonJobs(
-            "pricing", store=MemoryStore(VirtualClock(the_loop())), timeout=5, shutdown_grace=0, heartbeat_interval=0.1
-        )
+        app = SingletonJobs("pricing", store=memory(), timeout=5, shutdown_grace=0, heartbeat_interval=0.1)
 
         @app.interval(1, name="job")
         async def job() -> None:
@@ -642,5 +676,165 @@ def test_without_a_grace_a_run_that_unwinds_at_its_timeout_keeps_its_term() -> N
         assert stats.timeout == 3
         assert stats.terms == 1
         await replica.stop()
+
+    run_virtually(main())
+
+
+# -- the hook at the end of a term ---------------------------------------------------------------------------------
+
+
+class Held(IntervalJob, every="1s", name="job"):
+    """One whose runs go on for so long, and whose hook hangs until it is cancelled."""
+
+    def __init__(self, runs_for: float) -> None:
+        self.runs_for = runs_for
+        self.switch = True
+        self.entered: list[float] = []
+        self.left: list[float] = []
+
+    def is_enabled(self) -> bool:
+        return self.switch
+
+    async def on_stepped_down(self, reason: str) -> None:
+        self.entered.append(the_loop().time())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.append(the_loop().time())
+
+    async def execute(self, run: Run) -> None:
+        await asyncio.sleep(self.runs_for)
+
+
+def holding(job: Held, store: LeaseStore, **options: Any) -> SingletonJobs:
+    app = SingletonJobs("pricing", store=store, **options)
+    app.add(job)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("runs_for", "grace", "run_ends", "hook_ends"),
+    [(0.0, 20.0, 0.0, 20.5), (15.0, 20.0, 10.0, 20.5), (100.0, 20.0, 20.0, 20.5), (100.0, 0.0, 0.0, 0.5)],
+    ids=["idle", "a run that ends", "a run that uses the whole grace", "no grace"],
+)
+def test_at_a_stop_a_hook_that_hangs_has_what_is_left_of_the_grace_and_the_lease_is_released_after_it(
+    runs_for: float, grace: float, run_ends: float, hook_ends: float
+) -> None:
+    async def main() -> None:
+        store, job = memory(), Held(runs_for)
+        app = holding(job, store, shutdown_grace=grace)
+        with Capture() as logs:
+            replica = Replica(app).start()
+            await asyncio.sleep(5.25)
+            stop = the_loop().time()
+            await replica.stop()
+        assert job.entered == [pytest.approx(stop + run_ends, abs=0.3)]
+        assert job.left == [pytest.approx(stop + hook_ends, abs=0.01)]
+        assert the_loop().time() == pytest.approx(job.left[0], abs=0.2)
+        assert holder(store, "job") is None
+        assert not replica.service.abandoned
+        (cut,) = logs.of("hook-failed")
+        assert (cut.levelname, cut.job, cut.token) == ("WARNING", "job", logs.of("released")[0].token)
+        assert "on_stepped_down" in cut.getMessage()
+
+    run_virtually(main())
+
+
+def test_switched_off_a_hook_that_hangs_keeps_the_lease_for_its_grace_alone_and_the_job_is_led_again() -> None:
+    async def main() -> None:
+        store, job = memory(), Held(0.0)
+        async with running(holding(job, store, shutdown_grace=20)) as replica:
+            await asyncio.sleep(5)
+            job.switch = False
+            await asyncio.sleep(18)
+            assert holder(store, "job") == replica.service.node  # renewed: the hook may still need it
+            await asyncio.sleep(7)
+            assert holder(store, "job") is None
+            assert job.left == [pytest.approx(job.entered[0] + 20.5, abs=0.01)]
+            job.switch = True
+            await asyncio.sleep(5)
+            assert replica.app.is_leader("job")
+
+    run_virtually(main())
+
+
+def test_after_a_loss_a_hook_that_hangs_holds_the_next_term_back_for_its_grace_alone() -> None:
+    async def main() -> None:
+        gate, job = Gate(memory()), Held(0.0)
+        async with running(holding(job, gate, shutdown_grace=20)) as replica:
+            await asyncio.sleep(5)
+            gate.hang = True
+            await asyncio.sleep(12)
+            gate.hang = False
+            assert len(job.entered) == 1
+            await asyncio.sleep(20.5 + 10)
+            assert job.left == [pytest.approx(job.entered[0] + 20.5, abs=0.01)]
+            assert replica.app.is_leader("job")
+            assert replica.app.stats()["job"].terms == 2
+
+    run_virtually(main())
+
+
+def test_a_stop_that_comes_while_a_run_outlives_its_switch_leaves_the_hook_no_time_beyond_it() -> None:
+    async def main() -> None:
+        store, job = memory(), Held(100.0)
+        replica = Replica(holding(job, store, shutdown_grace=20, cancel_on_lost_leadership=False)).start()
+        await asyncio.sleep(5)
+        job.switch = False
+        await asyncio.sleep(5)
+        stop = the_loop().time()
+        await replica.stop()
+        assert job.left == [pytest.approx(stop + 20.5, abs=0.01)]
+        assert not replica.service.abandoned
+        assert holder(store, "job") is None
+
+    run_virtually(main())
+
+
+class Deaf(IntervalJob, every="1s", name="job", timeout="5s", shutdown_grace="5s"):
+    """One whose hooks heed no cancellation."""
+
+    def __init__(self, at: Literal["begin", "end"]) -> None:
+        self.at: str = at
+        self.switch = True
+
+    def is_enabled(self) -> bool:
+        return self.switch
+
+    async def on_elected(self, term: Term) -> None:
+        if self.at == "begin":
+            await self._hang()
+
+    async def on_stepped_down(self, reason: str) -> None:
+        if self.at == "end":
+            await self._hang()
+
+    async def _hang(self) -> None:
+        until = the_loop().time() + 60
+        while the_loop().time() < until:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(until - the_loop().time())
+
+    async def execute(self, run: Run) -> None: ...
+
+
+@pytest.mark.parametrize("at", ["begin", "end"])
+def test_a_hook_that_heeds_no_cancellation_is_stuck_past_its_time_and_its_lease_goes_to_another(
+    at: Literal["begin", "end"],
+) -> None:
+    async def main() -> None:
+        store, job, peer = memory(), Deaf(at), Held(0.0)
+        app = SingletonJobs("pricing", store=store)
+        app.add(job)
+        async with running(app) as replica, running(holding(peer, store)) as other:
+            await asyncio.sleep(3)
+            job.switch = at == "begin"  # else nothing ends its term
+            await asyncio.sleep(3)
+            assert holder(store, "job") == replica.service.node
+            await asyncio.sleep(16)  # the hook's limit, and a lease
+            assert holder(store, "job") == other.service.node
+            assert app.health().jobs["job"] == "stuck"
+            await asyncio.sleep(45)
+            job.at = "never"
 
     run_virtually(main())

@@ -6,7 +6,7 @@ Over 300 lines, because each of the ten is a story of its own and they are looke
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -91,9 +91,9 @@ class Log:
         shape: str = "fixed_rate",
         lasts: float = 0.0,
         offset: str = "0s",
-        **options: object,
+        **options: Any,
     ) -> SingletonJobs:
-        app = SingletonJobs("pricing", store=store, node_id=who, **options)  # type: ignore[arg-type]
+        app = SingletonJobs("pricing", store=store, node_id=who, **options)
 
         async def body() -> None:
             run: list[object] = [who, the_loop().time(), None]
@@ -421,7 +421,7 @@ def test_surprise_9_a_typo_in_a_duration_is_refused_and_never_the_default() -> N
     with pytest.raises(ConfigError, match=r"lock_expiry: '10 secnds'"):
         SingletonJobs("pricing", store="memory", lock_expiry="10 secnds")
     with pytest.raises(ConfigError, match="lock_expiri"):
-        SingletonJobs("pricing", store="memory", lock_expiri="10s")  # type: ignore[call-arg]
+        SingletonJobs("pricing", store="memory", lock_expiri="10s")  # type: ignore[call-arg]  # the slip
 
 
 def test_surprise_10_after_a_suspend_an_old_leader_does_not_trust_its_lease() -> None:

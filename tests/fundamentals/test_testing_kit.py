@@ -26,7 +26,7 @@ from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Batch, Refused
 from singletonjob.testing import FlakyStore, run_once
 from singletonjob.testing.contract import LocalStoreContract
-from virtual_loop import VirtualClock, holder, run_virtually, running, the_loop
+from virtual_loop import holder, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,7 +332,7 @@ async def test_while_it_is_down_nothing_is_heard_and_nothing_seen() -> None:
 
 def test_an_app_keeps_its_lease_through_a_short_outage_and_loses_it_in_a_long_one() -> None:
     async def main() -> tuple[list[int], list[float]]:
-        store = FlakyStore(MemoryStore(VirtualClock(the_loop())))
+        store = FlakyStore(memory())
         app = SingletonJobs("pricing", store=store)
         terms: list[int] = []
         ticks: list[float] = []

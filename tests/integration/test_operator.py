@@ -13,12 +13,13 @@ import pytest
 
 from operated import OPERATED, give, many, paused, stepped_down, triggered
 from redis_replicas import RedisFleet, old_enough
-from replicas import TICK, Fleet, boot, wait_for
+from replicas import TICK, Fleet, boot
 from servers import OLDEST, Server
 from singletonjob._errors import ConfigError, StoreError
 from singletonjob.cli import main
 from singletonjob.cli.demo_report import overlaps
 from singletonjob.control import Control
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,15 +35,30 @@ SOON = 1.5
 """Several times what is promised, for a busy machine."""
 
 
-@pytest.fixture(params=["redis", "sqlite"])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "sqlite":
-        with Fleet(tmp_path, **OPTIONS) as fleet:
-            yield fleet
-        return
-    with Server(OLDEST, tmp_path) as server, RedisFleet(tmp_path, server, **OPTIONS) as fleet:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(OLDEST, tmp_path_factory.mktemp("server")) as server:
         old_enough(server, 2)
+        yield server
+
+
+@pytest.fixture
+def redis_fleet(tmp_path: Path, server: Server) -> Iterator[RedisFleet]:
+    with RedisFleet(tmp_path, server, **OPTIONS) as fleet:
+        fleet.client.flushall()
         yield fleet
+
+
+@pytest.fixture
+def sqlite_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(tmp_path, **OPTIONS) as fleet:
+        yield fleet
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    found: Fleet = request.getfixturevalue(f"{request.param}_fleet")
+    return found
 
 
 def control(fleet: Fleet) -> Control:
@@ -104,7 +120,7 @@ async def endless() -> None:
 """
     )
     for job in ("hourly", "endless"):
-        wait_for(lambda job=job: fleet.runs(job), what="the first run")  # type: ignore[misc]
+        wait_for(lambda job=job: fleet.runs(job), what="the first run")  # type: ignore[misc]  # binds it
     for _ in range(3):
         result, starts = triggered(fleet)
         assert result.outcome == "started"
@@ -164,23 +180,22 @@ def test_a_name_that_is_no_jobs_and_a_store_that_does_not_answer_are_told(
     assert "was not paused" in capsys.readouterr().out
 
 
-def test_an_operators_rights_are_enough_for_orders_and_not_for_a_lease(tmp_path: Path) -> None:
-    with Server(OLDEST, tmp_path) as server, RedisFleet(tmp_path, server, **OPTIONS) as fleet:
-        old_enough(server, 2)
-        fleet.client.acl_setuser(
-            "operator",
-            enabled=True,
-            passwords=["+secret"],
-            keys=["pricing:*", "{pricing:*"],
-            reset_channels=True,
-            channels=["pricing:*"],
-            commands=[f"+{name}" for name in DOCUMENTED],
-        )
-        operator = Control("pricing", server.url.replace("redis://", "redis://operator:secret@"))
-        for _ in range(2):
-            fleet.start(OPERATED)
-        wait_for(lambda: fleet.runs("hourly") and fleet.runs(), what="the first runs")
-        assert give(operator.trigger("hourly")).outcome == "started"
-        assert give(operator.step_down("tick")).outcome in {"handed-over", "idle"}
-        assert [one.outcome for one in give(operator.pause("*"))] == ["paused", "paused"]
-        assert [one.outcome for one in give(operator.resume("*"))] == ["resumed", "resumed"]
+def test_an_operators_rights_are_enough_for_orders_and_not_for_a_lease(redis_fleet: RedisFleet) -> None:
+    fleet = redis_fleet
+    fleet.client.acl_setuser(
+        "operator",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["pricing:*", "{pricing:*"],
+        reset_channels=True,
+        channels=["pricing:*"],
+        commands=[f"+{name}" for name in DOCUMENTED],
+    )
+    operator = Control("pricing", fleet.store.replace("redis://", "redis://operator:secret@"))
+    for _ in range(2):
+        fleet.start(OPERATED)
+    wait_for(lambda: fleet.runs("hourly") and fleet.runs(), what="the first runs")
+    assert give(operator.trigger("hourly")).outcome == "started"
+    assert give(operator.step_down("tick")).outcome in {"handed-over", "idle"}
+    assert [one.outcome for one in give(operator.pause("*"))] == ["paused", "paused"]
+    assert [one.outcome for one in give(operator.resume("*"))] == ["resumed", "resumed"]

@@ -34,14 +34,15 @@ from singletonjob.stores.protocol import (
     Renew,
     Renewed,
 )
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from singletonjob.stores import LeaseStore
     from singletonjob.stores.protocol import Reply, Request
 
-FAST: dict[str, object] = {
+FAST: dict[str, Any] = {
     "lock_expiry": "1s",
     "heartbeat_interval": "300ms",
     "max_backoff_delay": "500ms",
@@ -99,13 +100,6 @@ async def tokens(store: LeaseStore, *jobs: str, number: int = 1) -> list[int]:
     return [verdict.token for verdict in verdicts if isinstance(verdict, Granted)]
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 def errors(cluster: Cluster, code: str) -> int:
     """How often the nodes have answered with such an error."""
     found: list[dict[str, Any]] = [cluster.run(node, "INFO", "errorstats") for node in cluster.nodes]
@@ -131,7 +125,7 @@ async def test_c89_hundreds_of_jobs_on_all_nodes_go_in_one_exchange_and_notices_
             assert len(owners) == 3
             for node in cluster.nodes:  # wherever somebody listens, what is published by a script elsewhere arrives
                 listening = from_url(f"redis://127.0.0.1:{node.port}/0")
-                async with asyncio.timeout(10), aclosing(listening.notices("p")) as notices:  # type: ignore[type-var]
+                async with asyncio.timeout(10), aclosing(listening.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
                     assert await anext(notices) == frozenset()
                     for other in cluster.nodes:
                         job = next(job for job in jobs if cluster.owner(f"p:{job}:lock") is other)
@@ -250,7 +244,7 @@ async def test_a_leader_is_not_disturbed_while_its_slot_moves(cluster: Cluster) 
 
 @asynccontextmanager
 async def app_of(url: str, jobs: list[str], ran: set[int]) -> AsyncIterator[SingletonJobs]:
-    app = SingletonJobs("pricing", store=url, node_id="n", **FAST)  # type: ignore[arg-type]
+    app = SingletonJobs("pricing", store=url, node_id="n", **FAST)
 
     async def body(run: Any) -> None:
         ran.add(run.token)
@@ -282,12 +276,15 @@ async def test_c89_a_master_that_dies_costs_its_own_jobs_and_no_others_and_comes
         assert app.is_leader(jobs[0])
         assert app.is_leader(jobs[2])
         assert len(ran) == 4
-        await until(lambda: app.health().status == "ok")
+        await until(lambda: {app.health().jobs[job] for job in lost} == {"store_down"})
+        assert [app.health().jobs[job] for job in (jobs[0], jobs[2])] == ["leading"] * 2
+        assert app.health().live
         # The node's refusal is said once, not for each of its jobs, and each of these once that it is lost.
         said = [getattr(record, "event", "") for record in caplog.records]
         assert (said.count("job-error"), said.count("lost")) == (1, 2), caplog.text
         cluster.nodes[1].start()
         await until(lambda: all(app.is_leader(job) for job in [*jobs, *lost]))
+        assert app.health().status == "ok"
         assert len(ran) >= 4
 
 
@@ -399,7 +396,7 @@ async def test_a_subscription_whose_node_dies_is_made_elsewhere_and_a_cluster_th
     with Cluster(tmp_path, masters=2) as cluster:
         async with opened(cluster.url) as store:
             tokens_of = {node.port: await tokens(store, cluster.job_on(node)) for node in cluster.nodes}
-            async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]
+            async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
                 assert await anext(notices) == frozenset()
                 heard = next(node for node in cluster.nodes if cluster.run(node, "PUBSUB", "CHANNELS"))
                 (other,) = (node for node in cluster.nodes if node is not heard)
@@ -408,7 +405,7 @@ async def test_a_subscription_whose_node_dies_is_made_elsewhere_and_a_cluster_th
                 with pytest.raises(StoreUnavailable):
                     await anext(notices)
             for _ in range(2):  # the heartbeat tries again and again
-                async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]
+                async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
                     with contextlib.suppress(StoreUnavailable):
                         assert await anext(notices) == frozenset()
                         break
@@ -454,7 +451,7 @@ async def test_c88_the_documented_rights_are_enough_for_everything_and_check_nam
         cluster.run(node, "ACL", "SETUSER", "worker", "reset", "on", ">secret", *RIGHTS)
     url = cluster.url.replace("://", "://worker:secret@")
     store = from_url(url)
-    async with asyncio.timeout(20), aclosing(store.notices("pricing")) as notices:  # type: ignore[type-var]
+    async with asyncio.timeout(20), aclosing(store.notices("pricing")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
         await store.exchange(Batch("pricing", "me", 5.0))
         assert await anext(notices) == frozenset()
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replicas import wait_for
 from servers import OLDEST, Server
 from singletonjob import SingletonJobs
 from singletonjob.cli import COMMANDS, Parser, main
 from singletonjob.cli.logs import JsonFormatter
 from singletonjob.jobs.options import resolve, resolve_app
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -257,14 +257,14 @@ def test_a_pause_is_told_by_status_health_and_the_key_until_it_is_resumed(scene:
     assert [job["paused"] is None for job in json.loads(scene.run("status", "--json"))] == [True]
 
 
-def test_a_broken_key_is_named_in_the_log_while_status_says_nobody_and_health_following(scene: Scene) -> None:
+def test_a_broken_key_is_named_in_the_log_while_status_says_nobody_and_health_store_down(scene: Scene) -> None:
     scene.client.delete(LOCK)
     scene.client.lpush(LOCK, "x")
     assert scene.says("job-error") in PAGE
     wait_for(lambda: not scene.app.is_leader("price-tick"), what="the end of the lease")
     assert scene.redis(f"TYPE {LOCK}") == "list"
     assert "price-tick  nobody" in scene.run("status")
-    assert dict(scene.app.health().jobs) == {"price-tick": "following"}
+    assert dict(scene.app.health().jobs) == {"price-tick": "store_down"}
     scene.redis(f"DEL {LOCK}")
     scene.leads()
 

@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 import singletonjob
+from singletonjob import SingletonJobs
 from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
 from singletonjob._model import Now
 from singletonjob.stores import from_url, inotify, sqlite_file, sqlite_holder, sqlite_watch
-from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Refused, Release, Released, Renew, Renewed
+from singletonjob.stores.orders import Pause
+from singletonjob.stores.protocol import Barred, Batch, Granted, Progress, Refused, Released, Renew, Renewed
 from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
+from store_calls import acquire, ask, read, release
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from singletonjob.stores.protocol import Reply, Request, Verdict
+    from virtual_loop import Capture
+
 
 SOURCE = str(Path(singletonjob.__file__).parents[1])
 
@@ -83,23 +87,6 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     await read(store)
     yield store
     await store.close()
-
-
-async def read(store: SqliteStore, bound: float = 5.0) -> Reply:
-    return await store.exchange(Batch(project="p", node="me", bound=bound))
-
-
-async def ask(store: SqliteStore, request: Request, bound: float = 5.0, node: str = "me") -> Verdict:
-    (verdict,) = (await store.exchange(Batch(project="p", node=node, bound=bound, requests=(request,)))).verdicts
-    return verdict
-
-
-def acquire(number: int = 1, lock_expiry: float = 60) -> Acquire:
-    return Acquire(job="j", number=number, lock_expiry=lock_expiry, above=0)
-
-
-def release(number: int = 1) -> Release:
-    return Release(job="j", number=number, progress=Progress())
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -176,6 +163,20 @@ async def test_a_stopped_holder_is_not_dead(store: SqliteStore, child: Callable[
         await asyncio.sleep(0.005)
 
 
+async def falls_with(store: SqliteStore, parent: subprocess.Popen[str]) -> None:
+    """The lease of the parent falls with it, although the process that it told of lives on."""
+    line(parent)
+    grandchild = int(line(parent))
+    try:
+        assert isinstance(await ask(store, acquire()), Refused)
+        parent.kill()
+        parent.wait()
+        await granted_within(store, 1)
+        os.kill(grandchild, 0)
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
 async def test_a_forked_child_does_not_keep_its_dead_parents_lease(
     store: SqliteStore, child: Callable[[str], subprocess.Popen[str]]
 ) -> None:
@@ -186,16 +187,7 @@ async def test_a_forked_child_does_not_keep_its_dead_parents_lease(
         "os.close(1) if not pid else None\n"
         "time.sleep(60)"
     )
-    line(parent)
-    grandchild = int(line(parent))
-    try:
-        assert isinstance(await ask(store, acquire()), Refused)
-        parent.kill()
-        parent.wait()
-        await granted_within(store, 1)
-        os.kill(grandchild, 0)  # it is alive: the lease did not fall with it
-    finally:
-        os.kill(grandchild, signal.SIGKILL)
+    await falls_with(store, parent)
 
 
 async def test_a_subprocess_does_not_keep_its_dead_parents_lease(
@@ -207,15 +199,7 @@ async def test_a_subprocess_does_not_keep_its_dead_parents_lease(
         "print(subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "time.sleep(60)"
     )
-    line(parent)
-    grandchild = int(line(parent))
-    try:
-        parent.kill()
-        parent.wait()
-        await granted_within(store, 1)
-        os.kill(grandchild, 0)
-    finally:
-        os.kill(grandchild, signal.SIGKILL)
+    await falls_with(store, parent)
 
 
 @pytest.mark.parametrize("harm", ["delete", "replace"])
@@ -515,12 +499,37 @@ async def test_a_holders_file_that_was_deleted_is_made_anew_with_the_next_connec
         assert connection.execute("SELECT file, inode FROM lease").fetchone() == (file.name, file.stat().st_ino)
 
 
+async def test_a_store_that_holds_no_lease_since_the_job_is_paused_takes_its_file_away(
+    store: SqliteStore, path: Path
+) -> None:
+    await ask(store, Pause(job="j", seconds=None, by="me", reason="test"))
+    assert isinstance(await ask(store, acquire()), Barred)
+    await store.close()
+    assert list(path.parent.glob("*-holder-*")) == []
+
+
 async def test_a_lease_from_before_a_reboot_is_free(store: SqliteStore, path: Path) -> None:
     await ask(store, acquire(), node="other")
     assert isinstance(await ask(store, acquire()), Refused)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE lease SET boot = 'an earlier one'")
     assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+async def test_a_file_of_an_older_release_gets_the_columns_that_came_later_and_keeps_its_leases(
+    store: SqliteStore, path: Path
+) -> None:
+    granted = await ask(store, acquire())
+    assert isinstance(granted, Granted)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for column in sqlite_file.ADDED:
+            connection.execute(f"ALTER TABLE lease DROP COLUMN {column}")
+    upgraded = SqliteStore(path)
+    assert [(view.job, view.holder) for view in await upgraded.peek("p")] == [("j", "me")]
+    await read(upgraded)
+    assert await ask(upgraded, Renew(job="j", token=granted.token, lock_expiry=60, progress=Progress())) == Renewed()
+    assert isinstance(await ask(upgraded, acquire(), node="other"), Refused)
+    await upgraded.close()
 
 
 # -- files that cannot be used -------------------------------------------------------------------------------------
@@ -613,6 +622,21 @@ async def test_a_default_directory_that_others_can_change_is_refused(
         await from_url("sqlite").exchange(Batch(project="p", node="me", bound=5))
 
 
+async def test_the_default_file_is_warned_of_in_kubernetes_where_each_pod_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Capture
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    for store in ("sqlite", f"sqlite:///{tmp_path}/named.db"):
+        app = SingletonJobs("pricing", store=store)
+        app.interval(60, name="job")(lambda: None)
+        async with app:
+            pass
+    (record,) = logs.of("store-warning")
+    assert record.levelname == "WARNING"
+    assert "write redis://host:6379/0" in record.getMessage()
+
+
 def test_urls_name_relative_and_absolute_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert sqlite_file.path_from_url("sqlite:///run/l.db") == tmp_path / "run" / "l.db"
@@ -699,9 +723,9 @@ async def test_watching_an_idle_file_costs_next_to_nothing(store: SqliteStore) -
         await anext(notices)
         before = time.process_time()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(2):
                 await anext(notices)
-        assert (time.process_time() - before) / 3 < 0.005 * 3  # promised: half a percent of a core
+        assert (time.process_time() - before) / 2 < 0.005 * 3  # promised: half a percent of a core
 
 
 async def test_close_ends_a_subscription(path: Path) -> None:

@@ -108,17 +108,13 @@ number = 7
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project directory; what is imported from it is forgotten afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    for name in [name for name in sys.modules if name.startswith("c107_")]:
-        monkeypatch.delitem(sys.modules, name)
-    (tmp_path / "c107_jobs.py").write_text(JOBS)
-    (tmp_path / "c107_package").mkdir()
-    (tmp_path / "c107_package" / "__init__.py").touch()
-    (tmp_path / "c107_package" / "jobs.py").write_text(JOBS)
-    return tmp_path
+def project(workplace: Path) -> Path:
+    """A directory with the jobs, as a module and in a package."""
+    (workplace / "c107_jobs.py").write_text(JOBS)
+    (workplace / "c107_package").mkdir()
+    (workplace / "c107_package" / "__init__.py").touch()
+    (workplace / "c107_package" / "jobs.py").write_text(JOBS)
+    return workplace
 
 
 @pytest.mark.parametrize("target", ["c107_jobs:app", "c107_jobs:Holder.inner", "c107_package.jobs:app"])

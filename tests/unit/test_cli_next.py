@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -39,16 +37,10 @@ AFTER = ("--after", "2026-01-31T09:00:00Z")
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with an app that has neither project nor store; nothing of the surroundings configures it."""
-    for name in [name for name in os.environ if name.startswith("SINGLETONJOB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.delitem(sys.modules, "next_jobs", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "next_jobs.py").write_text(JOBS)
-    return tmp_path
+def project(workplace: Path) -> Path:
+    """A directory with an app that has neither project nor store."""
+    (workplace / "next_jobs.py").write_text(JOBS)
+    return workplace
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> str:

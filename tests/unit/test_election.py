@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from elector_driver import CLOCK, STATE, Driver
+from elector_driver import CLOCK, STATE, Driver, leading
 from singletonjob._election import Began, ClaimAnswered, Draining, Ended, Extended, Note
 from singletonjob.stores.protocol import (
     Acquire,
@@ -44,8 +44,7 @@ def test_a_grant_begins_a_term_whose_deadline_counts_from_before_the_request_was
 
 
 def test_a_renewal_moves_the_deadline_from_its_own_sending_and_not_from_the_reply() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     renewal = driver.one(3.0)
     assert renewal == Renew(job="a", token=7, lock_expiry=10.0, progress=Progress(ended_ago=3.0))
     driver.receive(4.9, Renewed())
@@ -60,8 +59,7 @@ def test_a_beat_is_due_one_heartbeat_after_the_last_was_sent_or_a_little_earlier
 
 
 def test_the_deadline_ends_the_term_at_that_moment_with_the_call_still_hanging() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     assert driver.poll(8.999) is None
     assert driver.of(Ended) == []
@@ -71,8 +69,7 @@ def test_the_deadline_ends_the_term_at_that_moment_with_the_call_still_hanging()
 
 
 def test_a_renewal_that_arrives_after_the_deadline_does_not_bring_the_term_back() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.receive(9.0, Renewed())
     assert driver.of(Ended) == [Ended("a", 7, "expired")]
@@ -91,16 +88,14 @@ def test_a_grant_that_arrives_after_its_own_deadline_is_not_used_but_given_back_
 
 
 def test_a_refused_renewal_is_a_lost_lease() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.receive(3.1, Refused(holder="n-2", expires_in=8.0))
     assert driver.of(Ended) == [Ended("a", 7, "lost")]
 
 
 def test_an_unknown_outcome_moves_no_deadline_and_ends_no_term() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.fail(3.2)
     assert driver.of(Ended) == []
@@ -117,8 +112,7 @@ def test_c02_an_unknown_outcome_never_makes_a_leader() -> None:
 
 
 def test_the_replica_asks_again_only_when_the_body_of_the_ended_term_has_ended() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.receive(3.1, Refused(holder="n-2", expires_in=0.5))
     assert driver.poll(20.0) is None
@@ -141,8 +135,7 @@ def test_while_a_body_of_the_ended_term_runs_neither_a_notice_nor_another_jobs_b
 
 
 def test_a_word_about_another_term_is_ignored() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.drained(1.0, "a", 6)
     driver.elector.resign("a", 6)
     assert driver.poll(1.0) is None
@@ -150,8 +143,7 @@ def test_a_word_about_another_term_is_ignored() -> None:
 
 
 def test_the_fence_may_see_the_deadline_pass_before_the_elector_does() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(8.9)
     driver.receive(8.95, Renewed())  # in time by our clock; the job loop read its own a moment after 9.0
     driver.elector.drained(9.001, "a", 7)
@@ -177,8 +169,7 @@ def test_each_acquisition_carries_a_higher_number_and_the_highest_token_seen() -
 
 
 def test_a_stop_drains_and_the_release_goes_out_when_the_body_has_ended_and_not_before() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.stop(1.0)
     assert driver.poll(1.0) is None
     assert driver.of(Draining) == [Draining("a", 7, "shutdown")]
@@ -194,8 +185,7 @@ def test_a_stop_drains_and_the_release_goes_out_when_the_body_has_ended_and_not_
 
 
 def test_a_body_that_outlives_grace_and_margin_leaves_the_lease_to_expire() -> None:
-    driver = Driver(shutdown_grace=2)
-    driver.lead()
+    driver = leading(shutdown_grace=2)
     driver.elector.stop(1.0)
     driver.poll(3.5)
     driver.receive(3.5, Renewed())
@@ -254,8 +244,7 @@ def test_a_refused_follower_has_nothing_to_release() -> None:
 
 
 def test_a_release_is_tried_for_two_call_timeouts_and_its_failure_is_told() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.stop(1.0)
     driver.elector.drained(1.0, "a", 7)
     driver.one(1.0)
@@ -270,8 +259,7 @@ def test_a_release_is_tried_for_two_call_timeouts_and_its_failure_is_told() -> N
 
 
 def test_a_disabled_job_is_released_and_an_enabled_one_competes_at_once() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
     assert driver.poll(1.0) is None
     assert driver.of(Draining) == [Draining("a", 7, "disabled")]
@@ -285,9 +273,18 @@ def test_a_disabled_job_is_released_and_an_enabled_one_competes_at_once() -> Non
     assert isinstance(driver.one(5.0), Acquire)
 
 
+def test_disabled_during_a_drain_for_another_reason_it_is_released_as_one_that_is_off() -> None:
+    driver = leading()
+    driver.elector.resign("a", 7)
+    driver.elector.set_enabled(0.1, "a", False)
+    driver.elector.drained(0.2, "a", 7)
+    release = driver.one(0.2)
+    assert isinstance(release, Release)
+    assert release.off  # the slots that come while it is off are not owed
+
+
 def test_enabled_during_a_drain_it_is_released_first_and_then_competes() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
     driver.elector.set_enabled(1.5, "a", True)
     driver.elector.drained(2.0, "a", 7)
@@ -303,8 +300,7 @@ def test_a_job_that_is_not_enabled_never_asks() -> None:
 
 
 def test_a_term_given_up_by_its_hook_is_released_and_asked_for_after_a_back_off() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.resign("a", 7)
     driver.elector.drained(0.1, "a", 7)
     driver.effects += driver.elector.take_effects()
@@ -319,8 +315,7 @@ def test_a_term_given_up_by_its_hook_is_released_and_asked_for_after_a_back_off(
 
 
 def test_a_term_that_nobody_vouches_for_is_neither_renewed_nor_released() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.witness.until["a"] = 2.9
     assert driver.poll(2.95) is None
     assert driver.of(Ended) == [Ended("a", 7, "stuck")]
@@ -333,8 +328,7 @@ def test_a_term_that_nobody_vouches_for_is_neither_renewed_nor_released() -> Non
 
 
 def test_the_elector_wakes_when_the_vouching_ends() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.witness.until["a"] = 1.5
     driver.poll(0.5)
     assert driver.wake_at == 1.5
@@ -444,8 +438,7 @@ def test_what_is_due_within_half_a_heartbeat_rides_along_and_asks_ride_with_any_
 
 
 def test_a_notice_makes_a_leader_exchange_at_once_too() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.notice(1.0, ["a"])
     assert isinstance(driver.one(1.0), Renew)
 
@@ -459,7 +452,7 @@ def test_p27_a_followers_back_off_doubles_up_to_its_limit_and_never_goes_below_a
 ) -> None:
     for draw in (0.0, 0.999):
         driver = Driver(read=False)
-        driver.elector._random = lambda draw=draw: draw  # type: ignore[misc]
+        driver.elector._random = lambda draw=draw: draw  # type: ignore[misc]  # binds it
         now = 0.0
         for _ in range(errors):
             assert driver.poll(now) is not None
@@ -512,8 +505,7 @@ def test_a_confirmed_subscription_ends_the_back_off() -> None:
 
 
 def test_p28_a_leader_never_backs_off_while_its_lease_lives() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     now = 3.0
     for _ in range(10):
         assert driver.poll(now) is not None
@@ -524,16 +516,14 @@ def test_p28_a_leader_never_backs_off_while_its_lease_lives() -> None:
 
 
 def test_a_call_that_used_up_its_time_is_repeated_at_once() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.fail(5.0)
     assert driver.poll(5.0) is not None
 
 
 def test_a_call_is_bounded_by_half_the_time_to_the_earliest_deadline_it_carries() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     first = driver.poll(3.0)
     assert first is not None
     assert first.bound == 2.0
@@ -608,8 +598,7 @@ def test_void_calls_in_a_row_count_as_errors() -> None:
 
 
 def test_after_an_unknown_outcome_the_stores_clock_is_read_anew() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.fail(3.1)
     batch = driver.poll(3.5)
@@ -643,8 +632,7 @@ def test_a_term_is_told_from_when_on_the_store_has_been_up() -> None:
 
 
 def test_a_renewal_is_not_held_back_by_the_guard() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.fail(3.1)
     driver.reading(3.5, up_for=0.2)
@@ -689,8 +677,7 @@ def test_a_store_that_does_not_tell_its_up_time_is_told_of_once_and_not_guarded(
 
 
 def test_a_claim_goes_out_at_once_and_is_repeated_until_it_is_answered() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     claim = ClaimSlot(job="a", token=7, slot=60_000_000, mark="m")
     driver.elector.claim(1.0, claim)
     batch = driver.poll(1.0)
@@ -709,15 +696,13 @@ def test_a_claim_goes_out_at_once_and_is_repeated_until_it_is_answered() -> None
 
 
 def test_a_claim_of_another_term_is_not_sent() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.claim(1.0, ClaimSlot(job="a", token=6, slot=60_000_000, mark="m"))
     assert driver.poll(1.0) is None
 
 
 def test_a_refused_claim_is_answered_too() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     claim = ClaimSlot(job="a", token=7, slot=60_000_000, mark="m")
     driver.elector.claim(1.0, claim)
     batch = driver.poll(1.0)

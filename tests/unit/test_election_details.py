@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from elector_driver import CLOCK, STATE, Driver
+from elector_driver import CLOCK, STATE, Driver, leading
 from singletonjob._election import ClaimAnswered, Ended, Note
 from singletonjob.stores.protocol import (
     Acquire,
@@ -33,8 +33,7 @@ LATER = Refused(holder="n-2", expires_in=8.0)
 
 
 def test_a_drain_lasts_for_the_grace_and_the_margin_and_not_less() -> None:
-    driver = Driver(shutdown_grace=2)
-    driver.lead()
+    driver = leading(shutdown_grace=2)
     driver.elector.stop(1.0)
     driver.poll(3.9)
     assert driver.of(Ended) == []
@@ -43,8 +42,7 @@ def test_a_drain_lasts_for_the_grace_and_the_margin_and_not_less() -> None:
 
 
 def test_an_abandoned_body_that_ends_after_all_is_abandoned_no_more_and_its_lease_is_released() -> None:
-    driver = Driver(shutdown_grace=2)
-    driver.lead()
+    driver = leading(shutdown_grace=2)
     driver.elector.stop(1.0)
     driver.poll(4.0)
     driver.receive(4.0, Renewed())
@@ -61,8 +59,7 @@ def test_an_abandoned_body_that_ends_after_all_is_abandoned_no_more_and_its_leas
 
 
 def test_a_term_whose_task_died_is_resigned_and_its_job_asked_for_half_a_second_later() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.drained(1.0, "a", 7, died=True)
     assert isinstance(driver.one(1.0), Release)
     assert driver.of(Ended) == [Ended("a", 7, "resigned")]
@@ -149,8 +146,7 @@ def test_at_stop_a_reading_on_its_way_is_awaited() -> None:
 
 
 def test_a_second_stop_does_not_lengthen_the_first() -> None:
-    driver = Driver(shutdown_grace=2)
-    driver.lead()
+    driver = leading(shutdown_grace=2)
     driver.elector.stop(1.0)
     driver.elector.stop(3.0)
     driver.poll(3.5)
@@ -166,8 +162,7 @@ def test_a_replica_that_never_asked_leaves_without_a_word() -> None:
 
 
 def test_s3_the_elector_wakes_for_the_earliest_deadline_of_all_its_terms() -> None:
-    driver = Driver("a", "b", enabled=("a",))
-    driver.lead()
+    driver = leading("a", "b", enabled=("a",))
     driver.elector.set_enabled(1.0, "b", True)
     driver.one(1.0)
     driver.receive(1.0, Granted(token=8, state=STATE))
@@ -180,8 +175,7 @@ def test_s3_the_elector_wakes_for_the_earliest_deadline_of_all_its_terms() -> No
 
 
 def test_s7_a_term_ends_at_the_very_moment_at_which_its_vouching_ends() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.witness.until["a"] = 2.5
     driver.poll(2.5)
     assert driver.of(Ended) == [Ended("a", 7, "stuck")]
@@ -213,8 +207,7 @@ def test_the_switch_of_a_job_that_already_stands_so_changes_nothing() -> None:
 
 
 def test_s4_a_switch_that_goes_off_and_on_while_the_body_of_an_ended_term_runs_releases_nothing() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.poll(9.0)
     assert driver.of(Ended) == [Ended("a", 7, "expired")]
     driver.elector.set_enabled(9.1, "a", False)
@@ -234,8 +227,7 @@ def test_s4_a_job_that_is_switched_off_gives_back_what_an_unanswered_acquisition
 
 
 def test_a_job_that_is_switched_off_while_it_drains_is_not_renewed_out_of_turn() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.resign("a", 7)
     driver.elector.set_enabled(1.0, "a", False)
     assert driver.poll(1.0) is None
@@ -262,8 +254,7 @@ def test_what_a_refusal_shows_to_be_held_is_released_and_that_is_tried_for_two_c
 
 
 def test_a_release_by_a_replica_that_stays_is_tried_for_as_long_as_the_lease_may_last() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
     driver.elector.drained(1.0, "a", 7)
     now = 1.0
@@ -278,8 +269,7 @@ def test_a_release_by_a_replica_that_stays_is_tried_for_as_long_as_the_lease_may
 
 
 def test_a_release_is_repeated_quickly_while_the_lease_lasts_and_backs_off_afterwards() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(5.0, "a", False)
     driver.elector.drained(5.0, "a", 7)
     driver.one(5.0)
@@ -333,8 +323,7 @@ def test_after_a_release_that_rode_along_the_replica_asks_anew_at_once() -> None
 
 
 def test_a_release_that_failed_does_not_keep_its_replica_from_asking_anew() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
     driver.elector.set_enabled(1.1, "a", True)
     driver.elector.drained(2.0, "a", 7)
@@ -349,8 +338,7 @@ def test_a_release_that_failed_does_not_keep_its_replica_from_asking_anew() -> N
     ("reason", "told"), [("resigned", True), ("lost", False), ("expired", False), ("stuck", False)]
 )
 def test_a_failed_release_is_told_unless_the_term_had_ended_anyway(reason: str, told: bool) -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     if reason == "resigned":
         driver.elector.resign("a", 7)
     elif reason == "lost":
@@ -370,8 +358,7 @@ def test_a_failed_release_is_told_unless_the_term_had_ended_anyway(reason: str, 
 
 
 def test_what_was_released_is_told_of_and_not_released_again() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
     driver.elector.drained(1.0, "a", 7)
     driver.one(1.0)
@@ -535,8 +522,7 @@ def test_a_job_whose_key_is_broken_says_what_went_wrong_and_how_often_in_a_row()
 
 
 def test_a_renewal_that_could_not_be_served_is_tried_again_after_a_tenth_of_a_heartbeat() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.receive(3.1, Failed("WRONGTYPE"))
     driver.poll(3.1)
@@ -605,8 +591,7 @@ def test_s4_the_time_after_which_a_call_is_void_counts_from_the_arrival_of_the_l
 
 
 def test_s3_a_call_is_bounded_by_the_deadline_of_a_lease_that_only_rides_along() -> None:
-    driver = Driver("a", "b", enabled=("a",))
-    driver.lead()
+    driver = leading("a", "b", enabled=("a",))
     driver.one(7.9)
     driver.receive(7.9, Failed("WRONGTYPE"))
     driver.elector.set_enabled(8.0, "b", True)
@@ -617,8 +602,7 @@ def test_s3_a_call_is_bounded_by_the_deadline_of_a_lease_that_only_rides_along()
 
 
 def test_a_call_right_before_a_deadline_may_still_take_ten_milliseconds() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     batch = driver.poll(8.99)
     assert batch is not None
     assert batch.bound == 0.01
@@ -639,8 +623,7 @@ def test_the_wait_for_a_young_store_is_told_with_its_length_and_an_old_one_is_no
 
 
 def test_a_store_that_tells_its_up_time_no_more_is_not_guarded_by_what_it_told_before() -> None:
-    driver = Driver("a", "b", enabled=("a",))
-    driver.lead()
+    driver = leading("a", "b", enabled=("a",))
     driver.one(3.0)
     driver.fail(3.1)
     driver.reading(3.5, up_for=0.2)
@@ -672,8 +655,7 @@ def test_a_young_store_is_not_told_of_where_nobody_waits_for_it() -> None:
 def test_a_beat_that_is_due_within_half_a_heartbeat_rides_along_and_a_later_one_does_not(
     at: float, also_a: bool
 ) -> None:
-    driver = Driver("a", "b", enabled=("a",), draw=0.0)
-    driver.lead()
+    driver = leading("a", "b", enabled=("a",), draw=0.0)
     assert driver.poll(0.1) is None
     assert driver.wake_at == 3.0
     driver.elector.set_enabled(at, "b", True)
@@ -683,8 +665,7 @@ def test_a_beat_that_is_due_within_half_a_heartbeat_rides_along_and_a_later_one_
 
 
 def test_what_is_due_a_little_less_than_half_a_heartbeat_later_rides_along() -> None:
-    driver = Driver("a", "b", enabled=("a",), draw=0.0)
-    driver.lead()
+    driver = leading("a", "b", enabled=("a",), draw=0.0)
     driver.elector.set_enabled(1.4, "b", True)
     driver.one(1.4)
     driver.receive(1.4, Granted(token=8, state=STATE))
@@ -702,7 +683,7 @@ def test_progress_is_asked_of_the_job_that_it_is_written_for() -> None:
         asked.append(job)
         return progress(job, now)
 
-    driver.witness.progress = witness  # type: ignore[method-assign,assignment]
+    driver.witness.progress = witness  # type: ignore[method-assign,assignment]  # watched
     driver.poll(0.0)
     driver.receive(0.1, Granted(token=7, state=STATE), Granted(token=8, state=STATE))
     driver.poll(3.0)
@@ -718,8 +699,7 @@ def test_progress_is_asked_of_the_job_that_it_is_written_for() -> None:
 
 
 def test_a_claim_that_was_withdrawn_is_asked_no_more_and_its_answer_not_passed_on() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.claim(1.0, ClaimSlot(job="a", token=7, slot=60_000_000, mark="m"))
     driver.poll(1.0)
     driver.elector.withdraw("a")
@@ -729,8 +709,7 @@ def test_a_claim_that_was_withdrawn_is_asked_no_more_and_its_answer_not_passed_o
 
 
 def test_the_answer_to_a_claim_is_not_passed_on_when_the_term_ended_before_it() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.elector.claim(1.0, ClaimSlot(job="a", token=7, slot=60_000_000, mark="m"))
     driver.poll(1.0)
     driver.receive(1.1, Refused(holder="n-2", expires_in=9.0), NotClaimed(why="lost", wall=1))
@@ -739,8 +718,7 @@ def test_the_answer_to_a_claim_is_not_passed_on_when_the_term_ended_before_it() 
 
 
 def test_a_claim_that_was_refused_is_followed_by_a_renewal_at_once_and_one_that_was_granted_is_not() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     for now, verdict in ((0.5, Claimed()), (1.0, NotClaimed(why="lost", wall=1))):
         claim = ClaimSlot(job="a", token=7, slot=60_000_000, mark="m")
         driver.elector.claim(now, claim)
@@ -755,8 +733,7 @@ def test_a_claim_that_was_refused_is_followed_by_a_renewal_at_once_and_one_that_
 
 
 def test_a_claim_that_is_made_while_a_renewal_is_on_its_way_goes_out_right_after_the_answer() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     claim = ClaimSlot(job="a", token=7, slot=60_000_000, mark="m")
     driver.elector.claim(3.05, claim)
@@ -770,8 +747,7 @@ def test_a_claim_that_is_made_while_a_renewal_is_on_its_way_goes_out_right_after
 
 
 def test_a_notice_that_comes_while_a_renewal_is_on_its_way_is_followed_right_after_the_answer() -> None:
-    driver = Driver()
-    driver.lead()
+    driver = leading()
     driver.one(3.0)
     driver.elector.notice(3.05, ["a"])
     driver.receive(3.1, Renewed())

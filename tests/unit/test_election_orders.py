@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from elector_driver import STATE, Driver
+from elector_driver import STATE, Driver, leading
 from singletonjob._election import ClaimAnswered, Draining, Ended, Triggered
 from singletonjob.stores.protocol import (
     Acquire,
@@ -23,14 +23,11 @@ from singletonjob.stores.protocol import (
     TakeTrigger,
 )
 
+if TYPE_CHECKING:
+    from singletonjob.stores.protocol import Verdict
+
 Word = Literal["paused", "resigned"]
 WORDS: tuple[Word, ...] = ("paused", "resigned")
-
-
-def leading() -> Driver:
-    driver = Driver()
-    driver.lead()
-    return driver
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -71,6 +68,34 @@ def test_a_pause_is_known_from_what_the_store_says_and_so_is_its_end() -> None:
     assert isinstance(driver.one(10.0), Acquire)
     driver.receive(10.0, Refused("n-2", 10.0))
     assert not driver.elector.is_paused("a")
+
+
+def test_a_follower_says_once_that_it_found_the_job_paused_and_again_of_the_next_pause() -> None:
+    driver = Driver()
+    paused, led, resigned = (
+        Barred("paused", None, mine=False),
+        Refused("n-2", 1.0),
+        Barred("resigned", 1.0, mine=False),
+    )
+    answers: tuple[Verdict, ...] = (paused, paused, led, resigned, paused)
+    said: list[int] = []
+    for number, answer in enumerate(answers):
+        assert isinstance(driver.one(20.0 * number), Acquire)
+        driver.receive(20.0 * number, answer)
+        said.append(driver.notes().count("paused"))
+    assert said == [1, 1, 1, 1, 2]
+
+
+def test_a_leader_that_was_paused_does_not_say_so_again_as_a_follower() -> None:
+    driver = leading()
+    assert isinstance(driver.one(3.0), Renew)
+    driver.receive(3.0, Renewed(order="paused"))
+    driver.elector.drained(4.0, "a", 7)
+    assert isinstance(driver.one(4.0), Release)
+    driver.receive(4.0, Released(mine=True))
+    assert isinstance(driver.one(5.0), Acquire)
+    driver.receive(5.0, Barred("paused", None, mine=False))
+    assert driver.notes().count("paused") == 1
 
 
 def test_one_that_is_barred_asks_again_when_its_time_is_over_or_at_a_notice() -> None:

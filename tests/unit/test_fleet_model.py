@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,9 +65,9 @@ def test_of_many_jobs_a_followers_question_is_one_call_for_each_hundred() -> Non
 def test_cost_is_the_sum_of_its_parts() -> None:
     shape = Shape(replicas=100, jobs=20, leaders=20)
     parts = ("idle", "call", "request", "ping")
-    nothing = dict.fromkeys((*parts, "message"), 0.0)
-    single = [load(shape, Cost(**(nothing | {part: 1.0}))).cpu for part in parts]  # type: ignore[arg-type]
-    whole = load(shape, Cost(**(nothing | dict.fromkeys(parts, 1.0))))  # type: ignore[arg-type]
+    nothing: dict[str, Any] = dict.fromkeys((*parts, "message"), 0.0)
+    single = [load(shape, Cost(**(nothing | {part: 1.0}))).cpu for part in parts]
+    whole = load(shape, Cost(**(nothing | dict.fromkeys(parts, 1.0))))
     assert whole.cpu == pytest.approx(sum(single))
     assert single == pytest.approx([1.0, whole.calls, whole.requests, 100 / 3])
 

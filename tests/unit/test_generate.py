@@ -319,15 +319,13 @@ def test_a_module_without_needs_is_called_with_make_and_without() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(workplace: Path) -> Path:
     """A package with two jobs, one of which needs an argument."""
     text = JOBS + "class _Poll(IntervalJob, every=1):\n" + BODY
     text += "class Tick(FixedRateJob, every=1):\n    def __init__(self, feed): self.feed = feed\n" + BODY
-    write(tmp_path, {"src/pricing_c108/__init__.py": "", "src/pricing_c108/jobs.py": text})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "src"), *sys.path])
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return tmp_path
+    write(workplace, {"src/pricing_c108/__init__.py": "", "src/pricing_c108/jobs.py": text})
+    sys.path.insert(0, str(workplace / "src"))
+    return workplace
 
 
 COMMAND = ("generate", "pricing_c108", "-o", "src/pricing_c108/registration.py", "--app-dir", "src")
@@ -342,7 +340,7 @@ def test_the_module_registers_every_job_and_make_builds_those_that_need_argument
 
     def make(cls: type[Job]) -> Job:
         made.append(cls)
-        return cls("a feed")  # type: ignore[call-arg]
+        return cls("a feed")  # type: ignore[call-arg]  # those of the page take one
 
     app = SingletonJobs("pricing")
     add = functions((project / "src/pricing_c108/registration.py").read_text())["add_singleton_jobs"]

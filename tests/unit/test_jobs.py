@@ -143,7 +143,7 @@ def test_c24_a_module_imported_under_two_names_shows_as_two_places(jobs: Jobs) -
     with pytest.raises(
         DuplicateJobError, match=r"__main__\.tick \(tasks\.py:1\) and shop\.tasks\.tick \(tasks\.py:1\)"
     ):
-        exec(compile(source, "tasks.py", "exec"), {"__name__": "shop.tasks", "app": jobs})  # noqa: S102
+        exec(compile(source, "tasks.py", "exec"), {"__name__": "shop.tasks", "app": jobs})  # noqa: S102 - as above
 
 
 def test_p05_two_classes_of_one_name_are_an_error_naming_both(jobs: Jobs) -> None:
@@ -327,7 +327,7 @@ def test_an_unknown_option_names_the_job_and_the_nearest_option(jobs: Jobs) -> N
 # -- the Run -------------------------------------------------------------------------------------------------------
 
 
-def named(run) -> Any:  # type: ignore[no-untyped-def]
+def named(run) -> Any:  # type: ignore[no-untyped-def]  # users write it
     return run
 
 
@@ -639,7 +639,7 @@ def test_a_class_form_of_each_shape(jobs: Jobs) -> None:
 def test_a_bad_class_keyword_fails_at_the_class_statement(base: Any, keywords: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"^\[Job: price-tick\] {text}"):
 
-        class PriceTick(base, **keywords):  # type: ignore[misc]
+        class PriceTick(base, **keywords):  # type: ignore[misc]  # whichever
             def execute(self, run: Run) -> None: ...
 
 
@@ -680,7 +680,7 @@ def test_a_class_without_a_body_cannot_be_made() -> None:
     class Empty(IntervalJob, every=1): ...
 
     with pytest.raises(TypeError, match="execute"):
-        Empty()  # type: ignore[abstract]
+        Empty()  # type: ignore[abstract]  # the fault
 
 
 def test_add_takes_instances_of_the_class_forms_only(jobs: Jobs) -> None:
@@ -701,7 +701,7 @@ def test_a_hook_with_wrong_parameters_is_refused(jobs: Jobs) -> None:
     class Tick(IntervalJob, every=1):
         def execute(self, run: Run) -> None: ...
 
-        def on_elected(self) -> None:  # type: ignore[override]
+        def on_elected(self) -> None:  # type: ignore[override]  # the fault
             ...
 
     with pytest.raises(ConfigError, match=r"Tick\.on_elected: wrong parameters; write on_elected\(self, term\)$"):

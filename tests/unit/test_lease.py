@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from singletonjob._lease import Fence, Lease, Run, StopSignal, Term, instant
 from singletonjob._model import Now
 from singletonjob._timer import Timers
 from virtual_loop import VirtualClock, run_virtually, the_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 
 class HandClock:
@@ -36,7 +40,7 @@ class HandClock:
 
 def make_lease(clock: object, deadline: float, token: int = 7) -> Lease:
     return Lease(
-        clock,  # type: ignore[arg-type]
+        clock,  # type: ignore[arg-type]  # all that a lease asks of one
         project="pricing",
         job="tick",
         node="pod-1",
@@ -252,65 +256,63 @@ def test_wait_sleeps_in_pieces_up_to_its_time_or_the_deadline(
 # -- the fence -----------------------------------------------------------------------------------------------------
 
 
-def test_the_fence_closes_at_the_deadline_that_holds_then_and_only_once() -> None:
-    async def main() -> None:
-        clock = VirtualClock(the_loop())
-        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
-        lease = make_lease(clock, clock.boot() + 9)
-        closed: list[float] = []
-        Fence(timers, lease, lambda: closed.append(the_loop().time()))
-        await asyncio.sleep(3)
-        lease.deadline += 3
-        await asyncio.sleep(3)
-        lease.deadline += 3
-        await asyncio.sleep(60)
-        assert closed == [pytest.approx(15, abs=0.001)]
-        timers.close()
+class Fenced:
+    """A fence before a lease of 9 s, on the loop's time, and when it closed."""
 
-    run_virtually(main())
+    def __init__(self) -> None:
+        self.clock = VirtualClock(the_loop())
+        self.timers = Timers(the_loop(), self.clock, longest_boot_sleep=0.5)
+        self.lease = make_lease(self.clock, self.clock.boot() + 9)
+        self.closed: list[float] = []
+        self.fence = Fence(self.timers, self.lease, lambda: self.closed.append(the_loop().time()))
+
+
+def run_fenced(main: Callable[[Fenced], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        fenced = Fenced()
+        await main(fenced)
+        fenced.timers.close()
+
+    run_virtually(whole())
+
+
+def test_the_fence_closes_at_the_deadline_that_holds_then_and_only_once() -> None:
+    async def main(fenced: Fenced) -> None:
+        await asyncio.sleep(3)
+        fenced.lease.deadline += 3
+        await asyncio.sleep(3)
+        fenced.lease.deadline += 3
+        await asyncio.sleep(60)
+        assert fenced.closed == [pytest.approx(15, abs=0.001)]
+
+    run_fenced(main)
 
 
 def test_a_deadline_that_is_taken_back_closes_the_fence_when_it_looks_next() -> None:
-    async def main() -> None:
-        clock = VirtualClock(the_loop())
-        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
-        lease = make_lease(clock, clock.boot() + 9)
-        closed: list[float] = []
-        Fence(timers, lease, lambda: closed.append(the_loop().time()))
+    async def main(fenced: Fenced) -> None:
         await asyncio.sleep(3)
-        lease.deadline = 0.0  # the heartbeat ended the term; its message comes by another way, at once
+        fenced.lease.deadline = 0.0  # the heartbeat ended the term; its message comes by another way, at once
         await asyncio.sleep(7)
-        assert closed == [pytest.approx(9, abs=0.001)]
-        timers.close()
+        assert fenced.closed == [pytest.approx(9, abs=0.001)]
 
-    run_virtually(main())
+    run_fenced(main)
 
 
 def test_an_opened_fence_says_nothing_any_more() -> None:
-    async def main() -> None:
-        clock = VirtualClock(the_loop())
-        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
-        closed: list[float] = []
-        fence = Fence(timers, make_lease(clock, clock.boot() + 9), lambda: closed.append(the_loop().time()))
+    async def main(fenced: Fenced) -> None:
         await asyncio.sleep(8)
-        fence.close()
+        fenced.fence.close()
         await asyncio.sleep(60)
-        assert closed == []
-        timers.close()
+        assert fenced.closed == []
 
-    run_virtually(main())
+    run_fenced(main)
 
 
 def test_after_a_suspend_the_fence_closes_within_half_a_margin() -> None:
-    async def main() -> None:
-        clock = VirtualClock(the_loop())
-        timers = Timers(the_loop(), clock, longest_boot_sleep=0.5)
-        closed: list[float] = []
-        Fence(timers, make_lease(clock, clock.boot() + 9), lambda: closed.append(the_loop().time()))
+    async def main(fenced: Fenced) -> None:
         await asyncio.sleep(2)
-        clock.slept += 600
+        fenced.clock.slept += 600
         await asyncio.sleep(0.51)
-        assert len(closed) == 1
-        timers.close()
+        assert len(fenced.closed) == 1
 
-    run_virtually(main())
+    run_fenced(main)

@@ -200,7 +200,7 @@ def test_p15_a_rule_broken_for_one_job_names_it() -> None:
 
 def test_p14_options_are_frozen() -> None:
     with pytest.raises(AttributeError):
-        job_options().lock_expiry = 3  # type: ignore[misc]
+        job_options().lock_expiry = 3  # type: ignore[misc]  # the fault
 
 
 def test_p02_a_node_id_is_the_option_else_the_pod_else_the_host_and_eight_hex(monkeypatch: pytest.MonkeyPatch) -> None:

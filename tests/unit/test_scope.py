@@ -58,7 +58,7 @@ async def answer_with_another() -> None:
 
 
 async def test_its_own_end_is_its_own() -> None:
-    assert await call(sleep, lambda scope, _: scope.cancel()) == [asyncio.CancelledError, True, 0]
+    assert await call(sleep, lambda scope, _: scope.cancel(over=False)) == [asyncio.CancelledError, True, 0]
 
 
 async def test_a_cancellation_from_outside_is_not() -> None:
@@ -70,7 +70,7 @@ async def test_a_cancellation_from_outside_is_not() -> None:
 
 async def test_with_both_at_once_the_one_from_outside_is_left() -> None:
     def both(scope: Scope, task: asyncio.Task[None]) -> None:
-        scope.cancel()
+        scope.cancel(over=False)
         task.cancel()
 
     assert await call(sleep, both) == [asyncio.CancelledError, False, 1]
@@ -78,18 +78,51 @@ async def test_with_both_at_once_the_one_from_outside_is_left() -> None:
 
 async def test_asked_twice_it_cancels_once() -> None:
     def twice(scope: Scope, _: asyncio.Task[None]) -> None:
-        scope.cancel()
-        scope.cancel()
+        scope.cancel(over=False)
+        scope.cancel(over=False)
 
     assert await call(sleep, twice) == [asyncio.CancelledError, True, 0]
 
 
+@pytest.mark.parametrize("ends", [(False, True), (False, True, True), (False, True, False)])
+async def test_when_its_time_is_over_a_call_that_is_busy_with_its_end_is_cancelled_once_more(
+    ends: tuple[bool, ...],
+) -> None:
+    begun = asyncio.Event()
+    cancelled: list[str] = []
+
+    async def clean_up_for_long() -> None:
+        try:
+            await sleep()
+        finally:
+            cancelled.append("the call")
+            begun.set()
+            try:
+                await sleep()
+            finally:
+                cancelled.append("its end")
+                await asyncio.sleep(0.01)
+                cancelled.append("no more")
+
+    async def end(scope: Scope) -> None:
+        scope.cancel(over=ends[0])
+        await begun.wait()
+        for over in ends[1:]:
+            scope.cancel(over=over)
+            await asyncio.sleep(0.001)
+
+    ending: list[asyncio.Task[None]] = []
+    result = await call(clean_up_for_long, lambda scope, _: ending.append(asyncio.create_task(end(scope))))
+    assert result == [asyncio.CancelledError, True, 0]
+    assert cancelled == ["the call", "its end", "no more"]
+
+
 async def test_a_call_that_swallows_its_end_leaves_nothing_behind() -> None:
-    assert await call(swallow, lambda scope, _: scope.cancel()) == [None, True, 0]
+    assert await call(swallow, lambda scope, _: scope.cancel(over=False)) == [None, True, 0]
 
 
 async def test_a_call_that_answers_its_end_with_another_error_keeps_that_error() -> None:
-    assert await call(answer_with_another, lambda scope, _: scope.cancel()) == [KeyError, True, 0]
+    assert await call(answer_with_another, lambda scope, _: scope.cancel(over=False)) == [KeyError, True, 0]
 
 
 async def test_unharmed_it_has_ended_nothing() -> None:
@@ -103,7 +136,7 @@ async def test_after_its_close_it_says_no_more() -> None:
     task = asyncio.current_task()
     assert task is not None
     scope = Scope(task)
-    scope.cancel()
+    scope.cancel(over=False)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.sleep(0)
     assert scope.close()

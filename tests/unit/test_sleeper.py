@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
@@ -12,7 +12,7 @@ import uvloop
 from singletonjob.sleeper import Sleeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
@@ -41,6 +41,12 @@ class Naps:
             await self.task
 
 
+def on(loop: str, main: Coroutine[Any, Any, None]) -> None:
+    """Run `main` on a loop of that kind."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(main)
+
+
 def run(loop: str, main: Callable[[Naps], object]) -> None:
     """Run `main`, which is no task, on a loop of that kind."""
 
@@ -61,8 +67,7 @@ def run(loop: str, main: Callable[[Naps], object]) -> None:
         await done
         await naps.end()
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(whole())
+    on(loop, whole())
 
 
 @on_both_loops
@@ -88,8 +93,7 @@ def test_whoever_else_wakes_it_does_so_in_the_next_turn_and_only_once(loop: str)
         assert naps.woken == 1
         await naps.end()
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())
 
 
 @on_both_loops
@@ -108,8 +112,7 @@ def test_a_timer_that_comes_before_the_turn_takes_its_place_and_the_next_sleep_i
         assert naps.woken == 1
         await naps.end()
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())
 
 
 @on_both_loops
@@ -122,8 +125,7 @@ def test_to_wake_what_is_awake_does_nothing(loop: str) -> None:
         with pytest.raises(TimeoutError):
             await woken
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())
 
 
 async def _sleep(sleeper: Sleeper) -> None:
@@ -145,8 +147,7 @@ def test_a_task_that_is_cancelled_while_it_sleeps_gets_its_cancellation(loop: st
         assert caught.value.args in {("by a test",), ()}
         naps.sleeper.ring()  # after its end it is no error either
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())
 
 
 @on_both_loops
@@ -169,8 +170,7 @@ def test_it_serves_again_after_a_cancellation_that_was_swallowed(loop: str) -> N
         sleeper.wake()
         assert await task == "woken"
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())
 
 
 @on_both_loops
@@ -192,5 +192,4 @@ def test_the_task_goes_on_in_its_own_context(loop: str) -> None:
         await task
         assert seen == [("the task's", task)]
 
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(main())
+    on(loop, main())

@@ -387,6 +387,8 @@ def test_the_password_of_a_store_is_never_told() -> None:
     assert told("store", "redis://cache:6379/0") == "redis://cache:6379/0"
     assert "secret" not in told("store", "redis:secret@cache")
     assert "secret" not in told("store", "redis://cache/0?password=secret")
+    for password in ("sec?ret", "sec@ret?more", "sec?ret@more"):
+        assert told("store", f"redis://user:{password}@cache/0") == "redis://***"
 
 
 async def test_the_log_says_it_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
@@ -396,7 +398,7 @@ async def test_the_log_says_it_at_the_start(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO, "singletonjob"):
         async with app:
             pass
-    said = [(r.levelname, r.event) for r in caplog.records if r.event in {"option-overridden", "unknown-job"}]  # type: ignore[attr-defined]
+    said = [(r.levelname, r.event) for r in caplog.records if r.event in {"option-overridden", "unknown-job"}]  # type: ignore[attr-defined]  # each has it
     assert sorted(said) == [("INFO", "option-overridden"), ("WARNING", "unknown-job")]
 
 

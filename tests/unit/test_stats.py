@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from singletonjob._clock import SystemClock
 from singletonjob.stats import AT_ONCE, Counts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CLOCK = SystemClock()
 
@@ -24,14 +19,6 @@ def test_runs_that_are_not_sorted_yet_are_counted_as_well() -> None:
         assert counts.runs == number
     stats = counts.frozen()
     assert stats.runs == stats.ok == stats.lateness.count == stats.duration.count == 2 * AT_ONCE + 1
-
-
-@pytest.fixture
-def _often_switched() -> Iterator[None]:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
 
 
 @pytest.mark.usefixtures("_often_switched")

@@ -13,7 +13,7 @@ import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -144,10 +144,10 @@ def test_a_name_look_up_that_hangs_costs_its_caller_alone_and_their_number_is_bo
     answers = threading.Event()
     real = socket.getaddrinfo
 
-    def getaddrinfo(host: str, *arguments: object, **more: object) -> object:
+    def getaddrinfo(host: str, *arguments: Any, **more: Any) -> object:
         if host == "hangs":
             answers.wait()
-        return real("127.0.0.1", *arguments, **more)  # type: ignore[arg-type]
+        return real("127.0.0.1", *arguments, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 

@@ -165,7 +165,7 @@ def _told(result: OrderResult) -> str:
             return f"handed over to {holder} after {took}"
         case "idle":
             return f"its leader stepped down, and nobody else took it within {took}; it is free to lead again now"
-        case "asked":
+        case "asked" | "led":
             return f"{holder} still leads it after {took}; a run in flight may take so long"
         case "started":
             return f"{holder} started an extra run after {took}"

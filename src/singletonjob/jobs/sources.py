@@ -116,8 +116,11 @@ def resolve_sources(code: Mapping[str, object], jobs: Iterable[JobDefinition], e
 def told(name: str, value: object) -> str:
     """A value for people to read; without the password that a store's URL may hold."""
     if name == "store" and isinstance(value, str):
-        before, at, place = value.partition("?")[0].rpartition("@")
-        return f"{before.partition(':')[0]}://***@{place}" if at else place
+        scheme, (address, _, query) = value.partition(":")[0], value.partition("?")
+        if "@" in query:
+            return f"{scheme}://***"  # a password with a question mark in it: where it begins cannot be told
+        _, at, place = address.rpartition("@")
+        return f"{scheme}://***@{place}" if at else place
     if isinstance(value, float):
         return f"{value:g} s"
     if value is None or isinstance(value, bool):

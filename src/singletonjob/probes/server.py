@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from .answers import METHODS, ROUTES, Answer, answer, refusal
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from .._app import SingletonJobs
@@ -96,9 +95,7 @@ class HealthServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     # -- the thread ------------------------------------------------------------------------------------------------

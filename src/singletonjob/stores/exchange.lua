@@ -350,6 +350,10 @@ function handle.F(job, lock, key, withdraw, id)
   return ordered(job, lock, key, 'withdrawn', {'trigger', ''})
 end
 
+function handle.L(job, lock, key)
+  return ordered(job, lock, key, call('GET', lock) and 'led' or 'nobody')
+end
+
 local PATTERN = {
   A = '^A;([^;]+);(%d+);(%d+);(%d+)$',
   N = '^N;([^;]+);(%d+);(%d+);(%d*);(%d*);(%d*);(%d*)$',
@@ -361,6 +365,7 @@ local PATTERN = {
   S = '^S;([^;]+)$',
   T = '^T;([^;]+);(%d+);([^;]*)$',
   F = '^F;([^;]+);([01]);([^;]*)$',
+  L = '^L;([^;]+)$',
 }
 
 local function serve(number)

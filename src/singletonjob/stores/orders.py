@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FollowTrigger",
+    "Look",
     "Order",
     "OrderOutcome",
     "Ordered",
@@ -71,11 +72,30 @@ class FollowTrigger(NamedTuple):
     withdraw: bool = False
 
 
-Order: TypeAlias = Pause | Resume | StepDown | Trigger | FollowTrigger
+class Look(NamedTuple):
+    """Ask who leads the job; changes nothing."""
+
+    job: str
+
+
+Order: TypeAlias = Pause | Resume | StepDown | Trigger | FollowTrigger | Look
+"""What an operator may ask, for one job."""
 
 OrderOutcome: TypeAlias = Literal[
-    "paused", "resumed", "asked", "pending", "started", "busy", "withdrawn", "gone", "not-paused", "nobody", "foreign"
+    "paused",
+    "resumed",
+    "not-paused",
+    "asked",
+    "nobody",
+    "foreign",
+    "led",
+    "pending",
+    "started",
+    "busy",
+    "withdrawn",
+    "gone",
 ]
+"""What became of one; see `Ordered`."""
 
 
 class Ordered(NamedTuple):
@@ -83,6 +103,7 @@ class Ordered(NamedTuple):
 
     `paused` and `resumed`: it is. `asked`: the leader will read it. `not-paused`: there was nothing to resume.
     `nobody`: the job has no leader who could. `foreign`: its leader is another implementation, which reads no orders.
+    `led`: to a look, `holder` leads it, of whichever implementation; else `nobody` does.
     Of a trigger also: `pending` (not taken yet; to a new one: another is waiting), `started`, `busy` (a run was in
     flight), `withdrawn` (nobody took it in time), `gone` (there is none, and there was none that anybody saw to).
     """
@@ -107,6 +128,7 @@ class Paused(NamedTuple):
 
     @property
     def text(self) -> str:
+        """As it is kept beside the lease."""
         return f"{'' if self.until is None else self.until};{self.at};{self.by};{self.reason}"
 
 

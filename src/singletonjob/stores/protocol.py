@@ -60,6 +60,7 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress()
+"""Nothing that the store does not have already."""
 
 
 class Acquire(NamedTuple):

@@ -18,7 +18,7 @@ from .redis_inspect import inspect
 from .redis_peek import look
 from .redis_reading import read
 from .redis_script import lacks_script, script
-from .redis_warnings import evicts, not_named, not_published
+from .redis_warnings import Warnings, evicts
 from .redis_wire import channel, pack, script_call, verdict
 from .rules import changes
 
@@ -52,6 +52,7 @@ class RedisStore:
         self._links: set[Link] = set()  # all that are open
         self._closed = False
         self._eviction_told = False
+        self._warnings = Warnings()
 
     def __repr__(self) -> str:
         return f"RedisStore({self._address!r})"
@@ -201,6 +202,6 @@ class RedisStore:
     def _tell(self, notice: bytes, names: bytes) -> None:
         """Both happen after the verdicts, and neither makes one wrong."""
         if notice:
-            not_published(self._address, notice.decode(errors="replace"))
+            self._warnings.not_published(self._address, notice.decode(errors="replace"))
         if names:
-            not_named(self._address, names.decode(errors="replace"))
+            self._warnings.not_named(self._address, names.decode(errors="replace"))

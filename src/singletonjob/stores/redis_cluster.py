@@ -30,7 +30,6 @@ from .redis_cluster_map import ClusterMap
 from .redis_cluster_node import ClusterDown, Group
 from .redis_cluster_slots import Redirect, slot_of_job, slot_of_names
 from .redis_errors import translated
-from .redis_warnings import not_named
 from .redis_wire import names_key
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ class RedisClusterStore:
         except StoreError as error:
             reply = error
         if isinstance(reply, Exception):
-            not_named(self._seeds[0], str(reply))
+            self._map.warnings.not_named(self._seeds[0], str(reply))
 
 
 def _names(outcome: Outcome) -> bool:

@@ -9,6 +9,7 @@ from .._errors import StoreError, StoreUnavailable
 from .redis_cluster_node import Node
 from .redis_cluster_slots import owners, redirect
 from .redis_errors import code_of, refusal, translated
+from .redis_warnings import Warnings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ class ClusterMap:
         self._nodes: dict[Where, Node] = {}
         self._order = [seed.where for seed in seeds]  # of asking for the map
         self._listened = 0
+        self.warnings: Warnings = Warnings(clock)
 
     def __str__(self) -> str:
         return f"the Cluster of {', '.join(map(str, self._seeds))}"
@@ -52,7 +54,7 @@ class ClusterMap:
     def node(self, where: Where) -> Node:
         """The node, which may not be connected."""
         if where not in self._nodes:
-            self._nodes[where] = Node(self._seeds[0].at(where), self._clock)
+            self._nodes[where] = Node(self._seeds[0].at(where), self._clock, self.warnings)
         return self._nodes[where]
 
     def demote(self, where: Where) -> None:

@@ -12,7 +12,7 @@ from .redis_cluster_slots import Redirect, redirect
 from .redis_errors import code_of, refusal
 from .redis_reading import read
 from .redis_script import lacks_script, script
-from .redis_warnings import evicts, not_published
+from .redis_warnings import evicts
 from .redis_wire import pack, script_call, verdict
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .protocol import Batch, Request
     from .redis_cluster_address import NodeAddress
     from .redis_link import Command, Link
+    from .redis_warnings import Warnings
 
 __all__ = ["ClusterDown", "Group", "Node", "Outcome"]
 
@@ -50,9 +51,10 @@ class Group(NamedTuple):
 class Node:
     """The node at `address`. Nothing is connected before it is needed, and nothing is sent twice."""
 
-    def __init__(self, address: NodeAddress, clock: Clock) -> None:
+    def __init__(self, address: NodeAddress, clock: Clock, warnings: Warnings) -> None:
         self.address = address
         self._clock = clock
+        self._warnings = warnings
         self._time = NodeClock(0, 0.0)  # of the newest connection
         self._link: Link | None = None
         self._links: set[Link] = set()  # all that are open
@@ -199,7 +201,7 @@ class Node:
 
     def _verdicts(self, batch: Batch, group: Group, reply: list[bytes], sent: float) -> dict[int, Outcome]:
         if reply[1]:
-            not_published(self.address, reply[1].decode(errors="replace"))
+            self._warnings.not_published(self.address, reply[1].decode(errors="replace"))
         wall = int(reply[0])
         found: dict[int, Outcome] = {}
         for place, packed in zip(group.places, reply[3].split(b"\n"), strict=True):

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
-from .orders import FollowTrigger, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger
+from .orders import FollowTrigger, Look, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger
 from .protocol import (
     NO_PROGRESS,
     Acquire,
@@ -127,6 +127,8 @@ def _packed(request: Request) -> str:
             return f"T;{request.job};{_micros(request.seconds)};{request.id}"
         case FollowTrigger():
             return f"F;{request.job};{int(request.withdraw)};{request.id}"
+        case Look():
+            return f"L;{request.job}"
 
 
 def _progress(progress: Progress) -> str:

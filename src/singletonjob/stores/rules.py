@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from .orders import (
     FollowTrigger,
+    Look,
     Ordered,
     Pause,
     Paused,
@@ -242,6 +243,8 @@ def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
                 return "pending"
             record.trigger = ""
             return "withdrawn"
+        case Look():
+            return "nobody" if record.holder is None else "led"
 
 
 def _progress(record: Record, progress: Progress, wall: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .._clock import SystemClock
 from .._errors import StoreError, StoreUnavailable
 from ..threads import DaemonWorker
-from .protocol import Acquire, Refused, Release, Renew, Reply
+from .protocol import Acquire, Barred, Refused, Release, Renew, Reply
 from .rules import Record, apply, changes
 from .sqlite_file import boot_id, open_file, path_from_url, translated
 from .sqlite_holder import HolderFile, forget_dead, is_dead
@@ -43,7 +43,7 @@ COLUMNS = (*FIELDS, "boot", "file", "inode")
 READ = f"SELECT {', '.join(COLUMNS)} FROM lease WHERE project = ? AND job = ?"  # noqa: S608 - constants
 # Not INSERT OR REPLACE: columns that a newer version added must keep their values.
 WRITE = (
-    f"INSERT INTO lease (project, job, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"  # noqa: S608
+    f"INSERT INTO lease (project, job, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"  # noqa: S608 - constants
     f" ON CONFLICT (project, job) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)}"
 )
 
@@ -278,6 +278,8 @@ def _is_over(request: Request, verdict: Verdict, node: str) -> bool:
     match request, verdict:
         case (Acquire() | Renew(), Refused()):
             return verdict.holder != node
+        case (Acquire(), Barred()):
+            return not verdict.mine
         case (Release(), _):
             return True
         case _:

@@ -17,7 +17,7 @@ from .._errors import ConfigError, StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["OpenFile", "boot_id", "file_system", "open_file", "path_from_url", "translated"]
+__all__ = ["OpenFile", "boot_id", "columns", "file_system", "open_file", "path_from_url", "translated"]
 
 VERSION = 1
 APPLICATION = 0x736A6F62
@@ -49,8 +49,8 @@ ADDED = {
     **dict.fromkeys(("paused", "resign", "trigger", "triggered"), "TEXT NOT NULL DEFAULT ''"),
     "orders": "INTEGER NOT NULL DEFAULT 0",
 }
-"""Columns that came later. A file without them gets them when it is opened; older releases go on with it, and leave them
-as they are."""
+"""Columns that came later. A file without them gets them when it is opened; older releases go on with it and leave
+them as they are."""
 
 # fmt: off
 NETWORK = frozenset({
@@ -230,20 +230,21 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"sqlite store: {path} has format {version}, this version of singletonjob knows {VERSION}; upgrade it"
         )
-    if ADDED.keys() - _columns(connection):
+    if ADDED.keys() - columns(connection):
         connection.execute("BEGIN IMMEDIATE")
         with connection:
             _add_columns(connection)  # unless another process was first
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:
-    known = _columns(connection)
+    known = columns(connection)
     for name, declaration in ADDED.items():
         if name not in known:
             connection.execute(f"ALTER TABLE lease ADD COLUMN {name} {declaration}")
 
 
-def _columns(connection: sqlite3.Connection) -> set[str]:
+def columns(connection: sqlite3.Connection) -> set[str]:
+    """The names of those that the file has."""
     return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('lease')")}
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .._errors import StoreError, StoreUnavailable
 from .rules import Record, view
-from .sqlite_file import APPLICATION, VERSION, boot_id, translated
+from .sqlite_file import APPLICATION, VERSION, boot_id, columns, translated
 from .sqlite_holder import is_dead
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .protocol import JobView
 
 __all__ = ["look"]
+
+NAMES = ("holder", "expires", "token", "since", "ended", "paused", "orders")
 
 BUSY = 2.0
 """Seconds to wait for a lock; readers of a write-ahead log hardly ever meet one."""
@@ -39,9 +41,10 @@ def look(path: Path, project: str, clock: Clock) -> tuple[JobView, ...]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION or version > VERSION:
                 raise StoreError(f"sqlite store: {path} holds no leases that this version of singletonjob can read")
-            names = ("holder", "expires", "token", "since", "ended", "paused", "orders")
+            there = columns(connection)  # nobody who writes has opened it since it was an older release's, perhaps
+            names = [name for name in NAMES if name in there]
             rows = connection.execute(
-                f"SELECT job, boot, file, inode, {', '.join(names)} FROM lease WHERE project = ? ORDER BY job",  # noqa: S608
+                f"SELECT job, boot, file, inode, {', '.join(names)} FROM lease WHERE project = ? ORDER BY job",  # noqa: S608 - constants
                 (project,),
             ).fetchall()
     now, boot = clock.now(), boot_id()

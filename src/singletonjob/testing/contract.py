@@ -22,13 +22,13 @@ pytest.register_assert_rewrite(
     )
 )
 
-from .contract_base import StoreTests  # noqa: E402
-from .contract_calls import Base, Batches, LateCalls  # noqa: E402
-from .contract_concurrency import Processes, Threads  # noqa: E402
-from .contract_notices import Notices  # noqa: E402
-from .contract_orders import NoticesOfOrders, Orders  # noqa: E402
-from .contract_slots import Slots  # noqa: E402
-from .contract_time import Expiry  # noqa: E402
+from .contract_base import StoreTests  # noqa: E402 - as said
+from .contract_calls import Base, Batches, LateCalls  # noqa: E402 - as said
+from .contract_concurrency import Processes, Threads  # noqa: E402 - as said
+from .contract_notices import Notices  # noqa: E402 - as said
+from .contract_orders import NoticesOfOrders, Orders  # noqa: E402 - as said
+from .contract_slots import Slots  # noqa: E402 - as said
+from .contract_time import Expiry  # noqa: E402 - as said
 
 __all__ = [
     "Base",

@@ -113,6 +113,12 @@ class Base(StoreTests):
         assert expect(Refused, await a.renew(earlier)).holder == "a"
 
     @on_a_loop
+    async def test_a_renewal_with_the_token_of_anothers_term_is_refused(self, a: Replica, b: Replica) -> None:
+        token = await a.token()
+        assert [await a.renew(token) for _ in range(3)] == [Renewed()] * 3
+        assert expect(Refused, await b.renew(token)).holder == "a"
+
+    @on_a_loop
     async def test_a_renewal_behind_the_release_in_one_batch_is_refused(self, a: Replica) -> None:
         token = await a.token()
         assert [await a.renew(token) for _ in range(3)] == [Renewed()] * 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..stores.orders import FollowTrigger, Ordered, Pause, Paused, Resume, StepDown, Trigger
+from ..stores.orders import FollowTrigger, Look, Ordered, Pause, Paused, Resume, StepDown, Trigger
 from ..stores.protocol import Acquire, Barred, Claimed, Granted, NotClaimed, Progress, Refused, Renewed, TakeTrigger
 from .contract_base import SECOND, Replica, StoreTests, expect, on_a_loop
 from .contract_notices import heard, subscription
@@ -45,6 +45,19 @@ class Orders(StoreTests):
         await operator.store.close()
         assert expect(Refused, await b.acquire()).holder == "a"
         assert expect(Renewed, await a.renew(token)).order == "resigned"
+
+    @on_a_loop
+    async def test_an_order_is_read_by_a_leader_whose_renewals_met_none_before(
+        self, a: Replica, operator: Replica
+    ) -> None:
+        token = await a.token()
+        assert [await a.renew(token) for _ in range(3)] == [Renewed()] * 3
+        await ordered(operator, Trigger("j", "id", 60))
+        assert await a.renew(token) == Renewed(trigger="id")
+        assert await a.ask(TakeTrigger("j", token, "id")) == Claimed()
+        for order, word in ((PAUSE, "paused"), (Resume("j"), ""), (StepDown("j"), "resigned")):
+            await ordered(operator, order)
+            assert [expect(Renewed, await a.renew(token)).order for _ in range(3)] == [word] * 3
 
     @on_a_loop
     async def test_nobody_gets_a_lease_that_is_paused_until_it_is_resumed(
@@ -155,6 +168,20 @@ class Orders(StoreTests):
         assert await ordered(operator, FollowTrigger("j", "id")) == "gone"
 
     @on_a_loop
+    async def test_a_look_tells_who_leads_and_for_how_long(self, a: Replica, b: Replica, operator: Replica) -> None:
+        assert expect(Ordered, await operator.ask(Look("j"))) == Ordered("nobody")
+        token = await a.token()
+        led = expect(Ordered, await operator.ask(Look("j")))
+        assert (led.outcome, led.holder) == ("led", "a")
+        assert led.expires_in is not None
+        assert 5 < led.expires_in <= 10
+        assert await a.renew(token) == Renewed()  # it asked for nothing
+        await a.release()
+        assert expect(Ordered, await operator.ask(Look("j"))) == Ordered("nobody")
+        await b.token()
+        assert expect(Ordered, await operator.ask(Look("j"))).holder == "b"
+
+    @on_a_loop
     async def test_a_trigger_is_taken_by_one_term_once_however_often_it_asks(
         self, a: Replica, b: Replica, operator: Replica
     ) -> None:
@@ -221,7 +248,7 @@ class NoticesOfOrders(StoreTests):
             for order in (Trigger("j", "id", 60), StepDown("j"), PAUSE, Resume("j")):
                 await a.ask(order)
                 assert await heard(notices) == {"j"}
-            for nothing in (Resume("j"), FollowTrigger("j", "id")):
+            for nothing in (Resume("j"), FollowTrigger("j", "id"), Look("j")):
                 await a.ask(nothing)
             await a.ask(PAUSE._replace(job="last"))
             assert await heard(notices) == {"last"}

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..threads import DaemonWorker
 
@@ -208,10 +208,18 @@ class SimWorker(DaemonWorker):
                 self._next()
 
 
+class _Sleeps(Protocol):
+    """Whose thread can wait in virtual time."""
+
+    def sleep(self, seconds: float, event: SimEvent) -> None: ...
+
+    def notify(self, event: SimEvent) -> None: ...
+
+
 class SimEvent(threading.Event):
     """What one body waits for, in virtual time."""
 
-    def __init__(self, worker: SimWorker) -> None:
+    def __init__(self, worker: _Sleeps) -> None:
         super().__init__()
         self._worker = worker
 

@@ -176,7 +176,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._plan_timer()
         return handle
 
-    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:  # noqa: ARG002
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:  # noqa: ARG002 - all run in ours
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name or "", context=self._context)
         if len(self._tasks) > 50:
             self._tasks = [one for one in self._tasks if not one.done()]

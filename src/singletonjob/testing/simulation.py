@@ -33,6 +33,13 @@ LENGTH = 20.0
 
 HEALS_AT = 0.66
 
+CUTS: dict[str, Literal["both", "requests", "replies"]] = {
+    "cut": "both",
+    "cut_requests": "requests",
+    "cut_replies": "replies",
+}
+"""What of a replica's connection each kind of cut takes away."""
+
 GENTLE = {"quick": 4.0, "long": 1.0}
 
 
@@ -296,7 +303,7 @@ class Simulation:
             process.switched_off.add(job)
             self._later(seconds, partial(process.switched_off.discard, job))
         else:
-            client.cut = {"cut": "both", "cut_requests": "requests", "cut_replies": "replies"}[kind]  # type: ignore[assignment]
+            client.cut = CUTS[kind]
             client.lose_subscription(at_once=False)
             self._later(seconds, partial(setattr, client, "cut", ""))
 

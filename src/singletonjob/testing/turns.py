@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..threads import DaemonWorker
-from .sim_threads import Threads
+from .sim_threads import SimEvent, Threads
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,7 +35,7 @@ class TurnWorker(DaemonWorker):
         self._loop = loop
         self._threads = Threads()
         self._carrier = self._threads.take()
-        self._sleep: tuple[float, TurnEvent] | None = None  # what the thread gave its turn back for
+        self._sleep: tuple[float, SimEvent] | None = None  # what the thread gave its turn back for
         self._timer: asyncio.Handle | None = None
 
     def _post(self, call: Callable[[], object]) -> None:
@@ -54,12 +54,12 @@ class TurnWorker(DaemonWorker):
             self._threads.put_back(self._carrier)
             self._threads.close()
 
-    def wait(self, seconds: float, event: TurnEvent) -> None:
+    def sleep(self, seconds: float, event: SimEvent) -> None:
         """In the thread: give the turn back, until so much time has passed or the event was set."""
         self._sleep = seconds, event
         self._carrier.give_back()
 
-    def wake(self, event: TurnEvent) -> None:
+    def notify(self, event: SimEvent) -> None:
         """On the loop: the event was set."""
         if self._sleep is not None and self._sleep[1] is event:
             self._plan(0.0)
@@ -76,23 +76,6 @@ class TurnWorker(DaemonWorker):
         self._timer = self._loop.call_later(seconds, self._go_on) if seconds < inf else None
 
 
-class TurnEvent(threading.Event):
-    """What one run waits for, in virtual time."""
-
-    def __init__(self, worker: TurnWorker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def set(self) -> None:
-        super().set()
-        self._worker.wake(self)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if not self.is_set():
-            self._worker.wait(inf if timeout is None else timeout, self)
-        return self.is_set()
-
-
 def with_virtual_waits(job: JobDefinition) -> JobDefinition:
     """The job with a body whose `run.wait` takes virtual time, where it is sync."""
     if job.is_async:
@@ -101,7 +84,7 @@ def with_virtual_waits(job: JobDefinition) -> JobDefinition:
 
     def in_turn(run: Run) -> object:
         signal: Any = run._signal  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no other way to its event
-        event = TurnEvent(_turn.worker)
+        event = SimEvent(_turn.worker)
         if signal.given:
             threading.Event.set(event)
         signal.event = event

@@ -23,7 +23,6 @@ from .virtual_loop import LONGEST, LoopClock, UncutTimers, VirtualLoop
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from datetime import datetime
-    from types import TracebackType
     from typing import Self
 
     from .._app import SingletonJobs
@@ -212,9 +211,7 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     async def _leave(self) -> None:

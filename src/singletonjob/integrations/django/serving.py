@@ -31,6 +31,7 @@ def is_serving() -> bool:
 
 
 def _stack() -> Iterator[FrameType]:
+    # The one way to see one's callers without their source being read, private by name only.
     frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         yield frame
