@@ -13,7 +13,6 @@ from servers import OLDEST, Server, free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     import redis
@@ -76,9 +75,7 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for node in self._all:
             node.kill()
 

@@ -12,7 +12,7 @@ from singletonjob.stores.protocol import Acquire, Batch, Granted, JobState, Prog
 if TYPE_CHECKING:
     from singletonjob.stores.protocol import Verdict
 
-__all__ = ["CLOCK", "STATE", "Driver", "Witness", "options"]
+__all__ = ["CLOCK", "STATE", "Driver", "Witness", "leading", "options"]
 
 CLOCK = 50_000_000
 STATE = JobState(wall=1)
@@ -99,3 +99,10 @@ class Driver:
 
     def notes(self) -> list[str]:
         return [effect.event for effect in self.of(Note)]
+
+
+def leading(*jobs: str, **given: Any) -> Driver:
+    """One that was granted its lease, of token 7, at time zero."""
+    driver = Driver(*jobs, **given)
+    driver.lead()
+    return driver

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from singletonjob._clock import SystemClock
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["FakeNode"]
@@ -38,9 +37,7 @@ class FakeNode:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

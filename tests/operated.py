@@ -7,8 +7,9 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replicas import TICK, boot, wait_for
+from replicas import TICK, boot
 from singletonjob.control import Control
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Proxy"]
@@ -42,9 +41,7 @@ class Proxy:
         await self.listen()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         self.hang_up()
         for task in self._tasks:

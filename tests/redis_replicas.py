@@ -14,7 +14,6 @@ from singletonjob._clock import SystemClock
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from servers import Server
 
@@ -47,10 +46,8 @@ class RedisFleet(Fleet):
         self.client: Any = server.client(decode_responses=True)  # the client's own annotations are incomplete
         self.client.set_retry(Retry(NoBackoff(), 0))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self.client.close()
 
     def calls(self) -> int:

@@ -30,7 +30,6 @@ from waiting import wait_for
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["TICK", "Fleet", "HandOver", "LeaseRow", "Replica", "boot", "hand_over"]
@@ -161,9 +160,7 @@ class Fleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for replica in self.replicas.values():
             replica.process.kill()
             replica.process.wait()
@@ -202,7 +199,7 @@ class Fleet:
         """Start some where another one leads already; they are ready to take over when this returns."""
         followers = [self.start(app) for _ in range(count)]
         for follower in followers:
-            wait_for(lambda one=follower: one.log("started"), what="its start")  # type: ignore[misc]
+            wait_for(lambda one=follower: one.log("started"), what="its start")  # type: ignore[misc]  # binds it
         time.sleep(0.5)  # they hear notices now; nothing tells so from outside
         return followers
 

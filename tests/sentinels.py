@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from replicas import boot, wait_for
+from replicas import boot
 from servers import Server, free_port
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["SERVICE", "Sentinel", "SentinelService"]
@@ -104,9 +104,7 @@ class SentinelService:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
@@ -146,7 +144,7 @@ class SentinelService:
             )
 
         for sentinel in self.sentinels:
-            wait_for(lambda one=sentinel: ready(one), 40, "a sentinel that knows all others")  # type: ignore[misc]
+            wait_for(lambda one=sentinel: ready(one), 40, "a sentinel that knows all others")  # type: ignore[misc]  # binds it
 
     def wait_for_replicas(self, primary: Server | None = None) -> None:
         """Return when both replicas have the primary's data and follow it; the one that the sentinels name by default.

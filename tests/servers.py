@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import redis
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["ALL_KINDS", "KINDS", "OLDEST", "Server", "free_port"]
@@ -82,9 +81,7 @@ class Server:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     @property
@@ -124,6 +121,12 @@ class Server:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def user(self, *rights: str) -> str:
+        """The URL of a user who has these rights alone."""
+        with self.client() as client:
+            client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *rights)
+        return f"redis://app:pw@127.0.0.1:{self.port}/0"
 
     def client(self, *, decode_responses: bool = False) -> redis.Redis:
         """A client to look and interfere with, on database 0; close it with the test."""

@@ -9,20 +9,20 @@ import sqlite3
 import subprocess
 import sys
 import sysconfig
-import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servers import free_port
+from waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
-__all__ = ["JOBS", "Ran", "WebServer", "wait_for"]
+__all__ = ["JOBS", "Ran", "WebServer"]
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
@@ -151,14 +151,3 @@ class WebServer:
         """Its exit code after a signal."""
         self.process.send_signal(number)
         return self.process.wait(seconds)
-
-
-def wait_for(
-    condition: Callable[[], object], seconds: float = 30, what: str = "it", alive: subprocess.Popen[bytes] | None = None
-) -> None:
-    """Return as soon as the condition holds; no longer than the process lives."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert alive is None or alive.poll() is None, f"the server exited with {alive.poll()} before {what}"
-        assert time.monotonic() < deadline, f"{what} did not come within {seconds} s"
-        time.sleep(0.02)

@@ -12,7 +12,7 @@ __all__ = ["NoHistory", "commit_of", "export", "previous"]
 ROOT = Path(__file__).parents[2]
 
 BEFORE_THE_FIRST = "5050090"
-"""What stands for the release before the first: a commit whose stores write all the fields that 0.1.0 does."""
+"""What stands for the release before the first, as long as there is none: a commit of the day before it."""
 
 
 class NoHistory(Exception):

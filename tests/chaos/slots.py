@@ -111,13 +111,13 @@ def play(
     for _ in range(REPLICAS):
         start()
     for job in JOBS:
-        wait_for(lambda job=job: fleet.runs(job), what="the first run")  # type: ignore[misc]
+        wait_for(lambda job=job: fleet.runs(job), what="the first run")  # type: ignore[misc]  # binds it
     kinds = [signal.SIGTERM, signal.SIGKILL] * (times // 2)
     random.shuffle(kinds)
     for kind in kinds:
         time.sleep(random.uniform(0, pause))
         job = random.choice(JOBS)
-        wait_for(lambda job=job: _led(fleet, job), what=f"a leader of {job}")  # type: ignore[misc]
+        wait_for(lambda job=job: _led(fleet, job), what=f"a leader of {job}")  # type: ignore[misc]  # binds it
         done = hand_over(fleet, kind, job=job)
         start()
         fleet.replicas[done.old].end()
@@ -155,7 +155,7 @@ def _settle(fleet: Fleet) -> None:
         return holder is not None and len(replicas[holder].stamps("start", job)) > before[job, holder]
 
     for job in JOBS:
-        wait_for(lambda job=job: runs_on(job), what=f"a run of {job}")  # type: ignore[misc]
+        wait_for(lambda job=job: runs_on(job), what=f"a run of {job}")  # type: ignore[misc]  # binds it
     for replica in replicas.values():
         if replica.process.poll() is None:
             replica.signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from chaos.plan import StoreKind, draw_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = 7.0
+SECONDS = 5.0
 
 
 @pytest.mark.parametrize("store", get_args(StoreKind))

@@ -14,7 +14,7 @@ import pytest
 
 from contract.histories import JOBS, SECOND, History
 from contract.test_stores import HandClock
-from servers import ALL_KINDS, OLDEST, Server
+from servers import KINDS, OLDEST, Server
 from singletonjob.stores import from_url
 from singletonjob.stores.orders import Ordered, OrderOutcome
 from singletonjob.stores.protocol import Barred, Batch, NotClaimed, Refused, Renewed
@@ -161,7 +161,7 @@ EDGE = 0.08
 than once in a call, and may be kept waiting in between."""
 
 
-@pytest.fixture(params=ALL_KINDS)
+@pytest.fixture(params=KINDS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     with Server(request.param, tmp_path) as server:
         yield server

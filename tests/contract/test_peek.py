@@ -186,7 +186,7 @@ def client(server: Server) -> Iterator[redis.Redis]:
 
 def let_bob(client: redis.Redis, *rules: str) -> None:
     """Make a user of the password `pw` with these rights."""
-    client.execute_command("ACL", "SETUSER", "bob", "on", ">pw", *rules)  # type: ignore[no-untyped-call]
+    client.execute_command("ACL", "SETUSER", "bob", "on", ">pw", *rules)  # type: ignore[no-untyped-call]  # has no types
 
 
 async def test_a_leader_of_another_implementation_has_no_token(server: Server, client: redis.Redis) -> None:

@@ -68,7 +68,7 @@ def test_the_page_on_errors_has_each_error_and_its_base() -> None:
 
 def test_the_error_that_the_page_shows_reads_so() -> None:
     with pytest.raises(ConfigError) as caught:
-        SingletonJobs().fixed_rate("500ms", name="price-tick", lock_expiri=20)(print)  # type: ignore[call-arg]
+        SingletonJobs().fixed_rate("500ms", name="price-tick", lock_expiri=20)(print)  # type: ignore[call-arg]  # the slip
     assert f"```text\n{caught.value}\n```" in (DOCS / "errors.md").read_text()
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from web_servers import JOBS, Ran, WebServer, wait_for
+from waiting import wait_for
+from web_servers import JOBS, Ran, WebServer
 
 if TYPE_CHECKING:
     from pathlib import Path

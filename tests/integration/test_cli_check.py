@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,16 +33,10 @@ def make_app():
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with an app; nothing of the surroundings configures it."""
-    for name in [name for name in os.environ if name.startswith("SINGLETONJOB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.delitem(sys.modules, "check_jobs", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "check_jobs.py").write_text(JOBS)
-    return tmp_path
+def project(workplace: Path) -> Path:
+    """A directory with an app."""
+    (workplace / "check_jobs.py").write_text(JOBS)
+    return workplace
 
 
 @pytest.fixture(params=KINDS)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from waiting import wait_for
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
 JOBS = """
 import asyncio, os, time
@@ -53,10 +55,8 @@ app.run()
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the apps; nothing of the surroundings configures them."""
-    for name in [name for name in os.environ if name.startswith("SINGLETONJOB_")]:
-        monkeypatch.delenv(name)
+def project(tmp_path: Path) -> Path:
+    """A directory with the apps."""
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     return tmp_path
@@ -75,13 +75,6 @@ def running(words: list[str], directory: Path) -> Generator[subprocess.Popen[str
     finally:
         process.kill()
         process.communicate()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
 
 
 def runs(directory: Path) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -27,9 +26,7 @@ FIELDS = ["job", "holder", "token", "since", "expires_in", "last_end", "paused"]
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; nothing of the surroundings configures anything."""
-    for name in [name for name in os.environ if name.startswith("SINGLETONJOB_")]:
-        monkeypatch.delenv(name)
+    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

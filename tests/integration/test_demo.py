@@ -9,15 +9,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from waiting import wait_for
+
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 DEMO = [sys.executable, "-m", "singletonjob", "demo"]
 
@@ -26,7 +29,6 @@ DEMO = [sys.executable, "-m", "singletonjob", "demo"]
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the demo puts its files."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("TERM", "xterm-256color")
     return tmp_path
 
 
@@ -55,18 +57,25 @@ def leading_demo(*options: str) -> Generator[tuple[subprocess.Popen[str], list[i
             process.kill()
 
 
-def wait_until_gone(workers: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(alive(worker) for worker in workers):
-        assert time.monotonic() < deadline, "a worker lives on"
-        time.sleep(0.02)
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A demo that has ended; `err` is empty in a terminal, where all is `out`."""
+
+    code: int
+    out: str
+    err: str = ""
 
 
-def in_a_terminal(words: list[str]) -> tuple[int, str]:
-    """Exit code of a command, and what it wrote to its terminal, with the control sequences taken out."""
+def without_a_terminal(words: list[str], environment: dict[str, str]) -> Done:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def in_a_terminal(words: list[str], environment: dict[str, str]) -> Done:
+    """With the control sequences taken out of what it wrote."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        words, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "110"}
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "COLUMNS": "110"}
     ) as process:
         os.close(theirs)
         written = b""
@@ -76,7 +85,31 @@ def in_a_terminal(words: list[str]) -> tuple[int, str]:
             except OSError:  # EIO: the other side is closed
                 break
     os.close(ours)
-    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+    return Done(process.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()))
+
+
+WITHOUT_RICH = """
+import sys
+sys.modules["rich"] = None
+from singletonjob.cli import main
+sys.exit(main(["demo", "--seconds", "6", "--workers", "2"]))
+"""
+
+SIX_SECONDS: dict[str, tuple[Callable[[list[str], dict[str, str]], Done], list[str]]] = {
+    "memory": (without_a_terminal, [*DEMO, "--json", "--seconds", "6", "--store", "memory"]),
+    "plain": (without_a_terminal, [*DEMO, "--workers", "2", "--seconds", "6"]),
+    "screen": (in_a_terminal, [*DEMO, "--seconds", "6"]),
+    "without rich": (in_a_terminal, [sys.executable, "-c", WITHOUT_RICH]),
+}
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """All of those, played at the same time: they mostly wait."""
+    environment = {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path_factory.mktemp("demos"))}
+    with ThreadPoolExecutor(len(SIX_SECONDS)) as pool:
+        playing = {name: pool.submit(play, words, environment) for name, (play, words) in SIX_SECONDS.items()}
+        return {name: one.result() for name, one in playing.items()}
 
 
 def test_on_sqlite_no_two_runs_overlap_and_both_kinds_of_handover_are_measured(temporary: Path) -> None:
@@ -96,36 +129,28 @@ def test_on_sqlite_no_two_runs_overlap_and_both_kinds_of_handover_are_measured(t
     assert list(temporary.iterdir()) == []
 
 
-def test_with_a_memory_store_each_worker_is_alone_and_the_overlaps_are_reported() -> None:
-    done = subprocess.run(
-        [*DEMO, "--json", "--seconds", "6", "--store", "memory"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    assert done.stdout.count("\n") == 1
-    assert json.loads(done.stdout)["overlaps"] > 0
+def test_with_a_memory_store_each_worker_is_alone_and_the_overlaps_are_reported(demos: dict[str, Done]) -> None:
+    done = demos["memory"]
+    assert done.code == 1
+    assert done.out.count("\n") == 1
+    assert json.loads(done.out)["overlaps"] > 0
 
 
-def test_without_a_terminal_it_tells_in_plain_lines_what_happens_and_what_came_of_it() -> None:
-    done = subprocess.run(
-        [*DEMO, "--workers", "2", "--seconds", "6"], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert re.search(r"worker \d leads .*price-tick", done.stdout)
+def test_without_a_terminal_it_tells_in_plain_lines_what_happens_and_what_came_of_it(demos: dict[str, Done]) -> None:
+    done = demos["plain"]
+    assert done.code == 0, done.out + done.err
+    assert done.err == ""
+    assert re.search(r"worker \d leads .*price-tick", done.out)
     for name in ("SIGTERM", "SIGKILL"):
-        assert re.search(rf"{name} to worker \d, which runs price-tick", done.stdout)
-        assert re.search(rf"price-tick runs elsewhere, \d+ ms after the {name}", done.stdout)
-    assert "runs that overlapped     0" in done.stdout
-    assert "\x1b" not in done.stdout
+        assert re.search(rf"{name} to worker \d, which runs price-tick", done.out)
+        assert re.search(rf"price-tick runs elsewhere, \d+ ms after the {name}", done.out)
+    assert "runs that overlapped     0" in done.out
+    assert "\x1b" not in done.out
 
 
-def test_in_a_terminal_it_shows_a_table_and_a_strip_per_worker() -> None:
-    code, screen = in_a_terminal([*DEMO, "--seconds", "6"])
-    assert code == 0, screen[-3000:]
+def test_in_a_terminal_it_shows_a_table_and_a_strip_per_worker(demos: dict[str, Done]) -> None:
+    screen = demos["screen"].out
+    assert demos["screen"].code == 0, screen[-3000:]
     assert re.search(r"price-tick +every 100 ms +worker \d +\d+ +\d+", screen)
     assert re.search(r"worker \d +\d+ .*▪▪▪", screen)
     assert "✖" in screen
@@ -133,15 +158,10 @@ def test_in_a_terminal_it_shows_a_table_and_a_strip_per_worker() -> None:
     assert "At every moment at most one process ran each job" in screen
 
 
-def test_in_a_terminal_without_rich_it_tells_in_plain_lines() -> None:
-    script = (
-        "import sys; sys.modules['rich'] = None\n"
-        "from singletonjob.cli import main\n"
-        "sys.exit(main(['demo', '--seconds', '6', '--workers', '2']))\n"
-    )
-    code, screen = in_a_terminal([sys.executable, "-c", script])
-    assert code == 0, screen
-    assert re.search(r"\d\.\d s  worker \d leads", screen)
+def test_in_a_terminal_without_rich_it_tells_in_plain_lines(demos: dict[str, Done]) -> None:
+    done = demos["without rich"]
+    assert done.code == 0, done.out
+    assert re.search(r"\d\.\d s  worker \d leads", done.out)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -161,7 +181,7 @@ def test_a_demo_killed_with_sigkill_takes_its_workers_and_files_along(temporary:
         assert len(workers) == 3
         process.kill()
         process.wait()
-        wait_until_gone(workers)
+        wait_for(lambda: not any(map(alive, workers)), what="the end of all workers")
     assert list(temporary.iterdir()) == []
 
 

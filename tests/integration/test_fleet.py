@@ -30,5 +30,5 @@ def test_nobody_of_a_fleet_steps_down_unasked_and_what_it_costs_is_what_the_mode
         assert len(stopped) == JOBS
         assert 0 < max(stopped) < 1
         killed = fleet.kill_a_process()
-        assert len(killed) == JOBS
+        assert len(killed) >= JOBS / 3  # the process with most of them: the jobs need not have gone to one
         assert -0.01 < max(killed) < 1

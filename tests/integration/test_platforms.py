@@ -72,11 +72,10 @@ print("returned")
 
 
 def play(platform: str, store: str, number: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SINGLETONJOB_")}
     return subprocess.run(
         [sys.executable, "-c", platform + PROGRAM.replace("{signal}", number)],
         cwd=directory,
-        env={**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SINGLETONJOB_STORE": store},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SINGLETONJOB_STORE": store},
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from web_servers import JOBS, Ran, WebServer, wait_for
+from waiting import wait_for
+from web_servers import JOBS, Ran, WebServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,9 +189,14 @@ def test_c102_uwsgi_with_its_threads_off_is_refused_with_what_to_write(tmp_path:
 
 
 def test_c16_with_flasks_reloader_no_tick_runs_twice_and_a_reload_hands_over_at_once(tmp_path: Path) -> None:
-    # As docs/web.md has it: the reloader's parent takes no part, so what runs is never older than the file.
+    # As docs/flask-gunicorn.md has it: the reloader's parent takes no part, so what runs is never older than the file.
     web = FLASK.replace("jobs.start()", 'if os.environ.get("WERKZEUG_RUN_MAIN"):\n    jobs.start()')
+    # The mere presence of watchdog, which the documentation's builder brings, makes the reloader watch all of sys.path.
+    (tmp_path / "watchdog.py").write_text("raise ImportError\n")
     words = ("flask", "--app", "web", "run", "--debug", "--port", "{port}")
+    # The reloader that looks at the files each second, also where the package is installed that listens for each event
+    # below all directories that are imported from: a busy machine has too many of them.
+    (tmp_path / "watchdog.py").write_text('raise ImportError("not wanted here")\n')
     with WebServer(tmp_path, web, *words) as server:
         for _ in range(2):
             pid = server.until_it_ran(3)[-1].pid

@@ -25,9 +25,10 @@ from singletonjob.stores.protocol import Acquire, Batch, Progress, Refused, Rele
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
 from virtual_loop import Capture, Gate
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     import redis
@@ -45,38 +46,13 @@ FORGOTTEN = HEARTBEAT + (5.0 - 0.3 - HEARTBEAT) / 3
 """Of FAST | LONG: a leader knows of a lease that the server forgot within one heartbeat and one call."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server("valkey-9", tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-def look(server: Server) -> Iterator[redis.Redis]:
-    with server.client(decode_responses=True) as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def logs() -> Iterator[Capture]:
-    with Capture() as capture:
-        yield capture
-
-
 class One:
     """An app with one job, `tick`, each 20 ms, and when its runs began and ended on the boot clock."""
 
     def __init__(self, who: str, store: str | LeaseStore, *, project: str = "pricing", **options: Any) -> None:
         self.runs: list[tuple[float, float]] = []
         self.remaining = (0.0, 0.0)  # of the term, and when
-        self.app = SingletonJobs(project, store=store, node_id=who, **(FAST | options))  # type: ignore[arg-type]
+        self.app = SingletonJobs(project, store=store, node_id=who, **(FAST | options))
 
         @self.app.fixed_rate("20ms")
         async def tick(run: Run) -> None:
@@ -114,13 +90,6 @@ async def started(*ones: One) -> AsyncIterator[None]:
         yield
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = boot() + seconds
-    while not condition():
-        assert boot() < deadline
-        await asyncio.sleep(0.005)
-
-
 def proxied(proxy: Proxy) -> str:
     return f"redis://127.0.0.1:{proxy.port}/0"
 
@@ -144,7 +113,7 @@ async def test_c02_a_refused_connection_is_no_lease(logs: Capture) -> None:
     assert "Connection refused" in await asked_in_vain(one, logs)
 
 
-async def test_c02_silence_is_no_lease(proxy: Proxy, look: redis.Redis, logs: Capture) -> None:
+async def test_c02_silence_is_no_lease(proxy: Proxy, client: redis.Redis, logs: Capture) -> None:
     proxy.hold("down")  # all that it asks is carried out, and no answer comes
     assert "no answer to" in await asked_in_vain(One("b", proxied(proxy)), logs)
 
@@ -154,13 +123,13 @@ async def test_c02_the_refusal_of_a_replica_is_no_lease(server: Server, tmp_path
         assert "is a read-only replica" in await asked_in_vain(One("b", replica.url), logs)
 
 
-async def test_c02_the_refusal_of_a_full_server_is_no_lease(server: Server, look: redis.Redis, logs: Capture) -> None:
-    look.config_set("maxmemory", 1)
+async def test_c02_the_refusal_of_a_full_server_is_no_lease(server: Server, client: redis.Redis, logs: Capture) -> None:
+    client.config_set("maxmemory", 1)
     try:
         assert "is out of memory" in await asked_in_vain(One("b", server.url), logs)
     finally:
-        look.config_set("maxmemory", 0)
-    assert look.dbsize() == 0
+        client.config_set("maxmemory", 0)
+    assert client.dbsize() == 0
 
 
 @pytest.mark.parametrize(
@@ -219,7 +188,7 @@ class Raising(Gate):
         await self.store.close()
 
 
-async def test_c07_the_heartbeat_survives_whatever_a_store_raises(server: Server, look: redis.Redis) -> None:
+async def test_c07_the_heartbeat_survives_whatever_a_store_raises(server: Server, client: redis.Redis) -> None:
     gate = Raising(RedisStore(address_from_url(server.url)))
     one = One("a", gate, heartbeat_interval="20ms", max_backoff_delay="20ms")
     async with started(one):
@@ -234,11 +203,11 @@ async def test_c07_the_heartbeat_survives_whatever_a_store_raises(server: Server
 
 
 async def test_c20_after_a_flush_the_old_leader_runs_for_a_heartbeat_and_a_call_at_most(
-    server: Server, look: redis.Redis, logs: Capture
+    server: Server, client: redis.Redis, logs: Capture
 ) -> None:
     a, b = (One(who, server.url, **LONG) for who in "ab")
     async with started(a):
-        look.flushdb()
+        client.flushdb()
         async with b.app:  # asks as soon as it can
             await until(lambda: b.leads)
             await until(lambda: b.runs)
@@ -249,7 +218,7 @@ async def test_c20_after_a_flush_the_old_leader_runs_for_a_heartbeat_and_a_call_
             count = len(a.runs)
             await asyncio.sleep(2 * HEARTBEAT)
             assert len(a.runs) == count
-            assert str(look.get(lock())).startswith("b-")
+            assert str(client.get(lock())).startswith("b-")
 
 
 async def test_c21_without_the_guard_an_empty_server_has_one_leader_soon_and_two_for_a_heartbeat_and_a_call_at_most(
@@ -271,7 +240,7 @@ async def test_c21_without_the_guard_an_empty_server_has_one_leader_soon_and_two
                 if new is old:  # it had to ask like everybody else
                     await until(lambda: old.app.stats()["tick"].terms == terms + 1)  # noqa: B023 - called at once
                 else:
-                    await until(lambda: new.starts(back) and not old.leads)  # noqa: B023
+                    await until(lambda: new.starts(back) and not old.leads)  # noqa: B023 - called at once
                     assert old.last - new.starts(back)[0] <= FORGOTTEN
                 await asyncio.sleep(0.7)
                 assert [one for one in apps.values() if one.leads] == [new]
@@ -348,22 +317,24 @@ async def test_a_server_that_restarts_with_an_old_state_makes_no_second_leader(t
 # -- names ----------------------------------------------------------------------------------------------------------
 
 
-async def test_c22_jobs_of_one_name_in_two_projects_on_one_server_both_run(server: Server, look: redis.Redis) -> None:
+async def test_c22_jobs_of_one_name_in_two_projects_on_one_server_both_run(server: Server, client: redis.Redis) -> None:
     staging, production = One("a", server.url, project="staging"), One("a", server.url, project="production")
     async with staging.app, production.app:
         await until(lambda: staging.runs and production.runs)
         assert staging.leads
         assert production.leads
-        assert look.exists(lock(project="staging"), lock(project="production")) == 2
+        assert client.exists(lock(project="staging"), lock(project="production")) == 2
     for project in ("a:b", "", " "):
         with pytest.raises(ConfigError):
             SingletonJobs(project, store=server.url)
 
 
 @pytest.mark.parametrize(("holder", "asks"), [("n-10", "n-1"), ("n-1", "n-10"), ("n ", "n"), ("n", "n "), ("N", "n")])
-async def test_c23_only_the_whole_name_is_the_holder(server: Server, look: redis.Redis, holder: str, asks: str) -> None:
+async def test_c23_only_the_whole_name_is_the_holder(
+    server: Server, client: redis.Redis, holder: str, asks: str
+) -> None:
     store = RedisStore(address_from_url(server.url))
-    look.set(lock(), holder, px=60_000)
+    client.set(lock(), holder, px=60_000)
 
     async def ask(*requests: Acquire | Release) -> Reply:
         return await store.exchange(Batch(project="pricing", node=asks, bound=5.0, requests=requests))
@@ -373,7 +344,7 @@ async def test_c23_only_the_whole_name_is_the_holder(server: Server, look: redis
     assert isinstance(refused, Refused)
     assert refused.holder == holder
     assert (await ask(Release(job="tick", number=1, progress=Progress()))).verdicts == (Released(mine=False),)
-    assert look.get(lock()) == holder
+    assert client.get(lock()) == holder
     await store.close()
 
 
@@ -382,7 +353,7 @@ async def test_c23_only_the_whole_name_is_the_holder(server: Server, look: redis
 
 @pytest.mark.parametrize("in_flight", [False, True])
 async def test_c37_cancelling_the_task_that_runs_an_app_releases_its_lease(
-    proxy: Proxy, look: redis.Redis, in_flight: bool
+    proxy: Proxy, client: redis.Redis, in_flight: bool
 ) -> None:
     for _ in range(5):
         one = One("a", proxied(proxy))
@@ -390,18 +361,20 @@ async def test_c37_cancelling_the_task_that_runs_an_app_releases_its_lease(
         await until(lambda: one.leads)  # noqa: B023 - called at once
         if in_flight:
             proxy.hold("down")
-            look.config_resetstat()
-            await until(lambda: "cmdstat_evalsha" in look.info("commandstats"))
+            client.config_resetstat()
+            await until(lambda: "cmdstat_evalsha" in client.info("commandstats"))
         task.cancel()
         asyncio.get_running_loop().call_later(0.03, proxy.let_through)
         left = boot()
-        await until(lambda: not look.exists(lock()))
+        await until(lambda: not client.exists(lock()))
         assert boot() - left < 0.5
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-async def test_c38_stopping_twice_and_at_once_never_ends_the_next_ones_lease(server: Server, look: redis.Redis) -> None:
+async def test_c38_stopping_twice_and_at_once_never_ends_the_next_ones_lease(
+    server: Server, client: redis.Redis
+) -> None:
     a, b = (One(who, server.url) for who in "ab")
     async with started(a, b):
         leaving = [asyncio.create_task(a.app.__aexit__(None, None, None)) for _ in range(2)]
@@ -410,23 +383,23 @@ async def test_c38_stopping_twice_and_at_once_never_ends_the_next_ones_lease(ser
         await a.app.__aexit__(None, None, None)
         await asyncio.sleep(0.1)
         assert b.leads
-        assert str(look.get(lock())).startswith("b-")
+        assert str(client.get(lock())).startswith("b-")
 
 
 # -- a connection that fails ----------------------------------------------------------------------------------------
 
 
 async def test_c39_a_grant_whose_answer_was_lost_is_taken_up_with_the_next_try_and_counted_from_its_sending(
-    proxy: Proxy, look: redis.Redis
+    proxy: Proxy, client: redis.Redis
 ) -> None:
-    look.set(lock(), "stranger", px=60_000)
+    client.set(lock(), "stranger", px=60_000)
     one = One("a", proxied(proxy), **LONG)
     async with one.app:
         await asyncio.sleep(0.4)
         proxy.hold("down")  # what it asks is carried out, and the answer is dropped
-        look.delete(lock())
-        await until(lambda: str(look.get(lock())).startswith("a-"))
-        token = int(str(look.hget(state(), "token")))
+        client.delete(lock())
+        await until(lambda: str(client.get(lock())).startswith("a-"))
+        token = int(str(client.hget(state(), "token")))
         await asyncio.sleep(0.1)
         proxy.hang_up()
         proxy.let_through()
@@ -434,26 +407,24 @@ async def test_c39_a_grant_whose_answer_was_lost_is_taken_up_with_the_next_try_a
         await until(lambda: one.runs)
         # One retry: 1.2 times a heartbeat doubled, at most the longest back-off.
         assert boot() - lost < 3 * 1.2 * 0.5
-        assert int(str(look.hget(state(), "token"))) > token
+        assert int(str(client.hget(state(), "token"))) > token
         remaining, at = one.remaining
-        ends = boot() + int(look.pttl(lock())) / 1000
+        ends = boot() + int(client.pttl(lock())) / 1000
         assert at + remaining <= ends - 0.3 + 0.002  # the margin; PTTL is in whole milliseconds
 
 
 # -- rights ---------------------------------------------------------------------------------------------------------
 
 
-def user(client: redis.Redis, server: Server, *missing: str) -> str:
+def user(server: Server, *missing: str) -> str:
     """A user with the documented rights of project `pricing`, but for some; its URL."""
-    rights = [right.replace("p:*", "pricing:*") for right in RIGHTS if right not in missing]
-    client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *rights)  # type: ignore[no-untyped-call]
-    return f"redis://app:pw@127.0.0.1:{server.port}/0"
+    return server.user(*(right.replace("p:*", "pricing:*") for right in RIGHTS if right not in missing))
 
 
 async def test_c88_with_the_documented_rights_one_takes_over_from_another_without_a_complaint(
-    server: Server, look: redis.Redis, logs: Capture
+    server: Server, client: redis.Redis, logs: Capture
 ) -> None:
-    url = user(look, server)
+    url = user(server)
     a, b = (One(who, url, **LONG) for who in "ab")
     async with started(a, b):
         await a.app.__aexit__(None, None, None)
@@ -465,9 +436,9 @@ async def test_c88_with_the_documented_rights_one_takes_over_from_another_withou
 
 
 async def test_c88_without_the_channel_a_release_is_a_warning_and_the_next_one_leads_within_a_heartbeat(
-    server: Server, look: redis.Redis, logs: Capture
+    server: Server, client: redis.Redis, logs: Capture
 ) -> None:
-    url = user(look, server, "&p:*")
+    url = user(server, "&p:*")
     a, b = (One(who, url, **LONG) for who in "ab")
     async with started(a, b):
         await a.app.__aexit__(None, None, None)
@@ -478,15 +449,15 @@ async def test_c88_without_the_channel_a_release_is_a_warning_and_the_next_one_l
 
 @pytest.mark.parametrize("missing", [("+evalsha",), ("+evalsha", "+eval"), ("+set",)])
 async def test_c88_without_a_command_nothing_runs_and_the_error_names_it_without_a_storm(
-    server: Server, look: redis.Redis, logs: Capture, missing: tuple[str, ...]
+    server: Server, client: redis.Redis, logs: Capture, missing: tuple[str, ...]
 ) -> None:
-    url = user(look, server, *missing)
-    look.execute_command("ACL", "LOG", "RESET")  # type: ignore[no-untyped-call]
-    look.config_resetstat()
+    url = user(server, *missing)
+    client.execute_command("ACL", "LOG", "RESET")  # type: ignore[no-untyped-call]  # has no types
+    client.config_resetstat()
     one = One("a", url)
     async with one.app:
         await asyncio.sleep(2)
-        stats = look.info("commandstats")
+        stats = client.info("commandstats")
     assert one.runs == []
     (record,) = logs.of("heartbeat-error")
     assert f"has not the right for {missing[0][1:].upper()}" in record.getMessage()

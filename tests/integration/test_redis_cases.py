@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.test_redis_apps import CALL_TIMEOUT, HEARTBEAT, LONG, MARGIN, One, proxied, started, until
+from integration.test_redis_apps import CALL_TIMEOUT, HEARTBEAT, LONG, MARGIN, One, proxied, started
 from integration.test_redis_store import FAST
 from proxy import Proxy
 from redis_replicas import lock, state
@@ -27,9 +27,10 @@ from singletonjob.stores.protocol import Acquire, Batch, Inspectable
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
 from virtual_loop import Capture, Gate
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from singletonjob.stores.protocol import Reply
@@ -40,35 +41,10 @@ BACK_AFTER_REFUSALS = 1.2 * MAX_BACK_OFF + CALL_TIMEOUT
 """Somebody leads so soon after the server answers again, and after it no longer refuses commands (L3)."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server("valkey-9", tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-def look(server: Server) -> Iterator[Any]:  # the client's own annotations are incomplete
-    with server.client(decode_responses=True) as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def logs() -> Iterator[Capture]:
-    with Capture() as capture:
-        yield capture
-
-
 @asynccontextmanager
 async def many(url: str, jobs: int) -> AsyncIterator[SingletonJobs]:
     """An app with so many jobs, `j0` and so on, that leads them all."""
-    app = SingletonJobs("pricing", store=url, **FAST)  # type: ignore[arg-type]
+    app = SingletonJobs("pricing", store=url, **FAST)
     for number in range(jobs):
         app.interval("1h", name=f"j{number}")(nothing)
     async with app:
@@ -87,13 +63,13 @@ def leads_all(app: SingletonJobs) -> bool:
 
 
 async def test_c81_connections_that_are_closed_all_the_time_cost_no_leadership_and_no_tick(
-    server: Server, look: Any, logs: Capture
+    server: Server, client: Any, logs: Capture
 ) -> None:
     one = One("a", server.url, **LONG)
     async with started(one):
         for _ in range(5):
             await asyncio.sleep(0.7)
-            look.client_kill_filter(_type="normal", skipme=True)
+            client.client_kill_filter(_type="normal", skipme=True)
         await asyncio.sleep(0.3)
         assert one.leads
         assert one.app.stats()["tick"].terms == 1
@@ -158,8 +134,8 @@ async def test_c85_fifty_jobs_and_fifty_restarts_of_the_server_need_two_connecti
                 assert max(counts) <= 2
 
 
-async def test_c85_a_thousand_calls_given_up_leave_no_connection_behind(server: Server, look: Any) -> None:
-    before = len(look.client_list())
+async def test_c85_a_thousand_calls_given_up_leave_no_connection_behind(server: Server, client: Any) -> None:
+    before = len(client.client_list())
     store = RedisStore(address_from_url(server.url))
     most = 0
     for number in range(1000):
@@ -169,7 +145,7 @@ async def test_c85_a_thousand_calls_given_up_leave_no_connection_behind(server: 
         with suppress(asyncio.CancelledError, StoreUnavailable):
             await task
         if number % 50 == 0:
-            await until(lambda: len(look.client_list()) <= before + 1, 1)
+            await until(lambda: len(client.client_list()) <= before + 1, 1)
             most = max(most, len(store._links))
     assert most <= 1
     await ask(store, 2000)
@@ -199,7 +175,7 @@ REFUSALS = (
 
 
 async def test_c82_whatever_a_server_refuses_with_no_run_starts_past_the_fence_and_all_goes_on_after_it(
-    proxy: Proxy, look: Any
+    proxy: Proxy, client: Any
 ) -> None:
     a, b = (One(who, proxied(proxy)) for who in "ab")
     async with started(a, b):
@@ -218,7 +194,7 @@ async def test_c82_whatever_a_server_refuses_with_no_run_starts_past_the_fence_a
     assert [run for run in a.runs for other in b.runs if run[0] < other[1] and other[0] < run[1]] == []
 
 
-async def test_c99_a_slow_reply_makes_the_lease_worth_less_by_as_much(proxy: Proxy, look: Any) -> None:
+async def test_c99_a_slow_reply_makes_the_lease_worth_less_by_as_much(proxy: Proxy, client: Any) -> None:
     proxy.delay = 0.4  # each way
     one = One("a", proxied(proxy), **LONG)
     async with one.app:
@@ -230,7 +206,7 @@ async def test_c99_a_slow_reply_makes_the_lease_worth_less_by_as_much(proxy: Pro
 
 
 async def test_c99_a_reply_after_the_calls_bound_is_no_renewal_and_one_after_the_lease_no_leadership(
-    proxy: Proxy, look: Any
+    proxy: Proxy, client: Any
 ) -> None:
     one = One("a", proxied(proxy))
     async with started(one):
@@ -248,7 +224,7 @@ async def test_c99_a_reply_after_the_calls_bound_is_no_renewal_and_one_after_the
         await until(lambda: one.leads)
         assert one.app.stats()["tick"].terms == terms + 1
         remaining, at = one.remaining
-        assert at + remaining <= boot() + int(look.pttl(lock())) / 1000 - MARGIN + 0.002
+        assert at + remaining <= boot() + int(client.pttl(lock())) / 1000 - MARGIN + 0.002
 
 
 # -- a call that does not end ---------------------------------------------------------------------------------------
@@ -270,7 +246,7 @@ class Stubborn(Gate):
 
 
 async def test_c98_a_call_that_ignores_its_cancellation_delays_neither_the_fence_nor_the_next_leader(
-    server: Server, look: Any
+    server: Server, client: Any
 ) -> None:
     gate = Stubborn(RedisStore(address_from_url(server.url)))
     a, b = One("a", gate), One("b", server.url)
@@ -312,9 +288,9 @@ async def test_c90_a_plain_url_to_a_cluster_says_so_and_nothing_runs(tmp_path: P
         inside[1].execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
         inside[0].execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
         for node in inside:
-            await until(lambda: node.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # noqa: B023
+            await until(lambda: node.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # noqa: B023 - called at once
         runs: list[str] = []
-        app = SingletonJobs("pricing", store=nodes[0].url, **FAST)  # type: ignore[arg-type]
+        app = SingletonJobs("pricing", store=nodes[0].url, **FAST)
 
         async def body() -> None:
             runs.append("run")
@@ -362,7 +338,7 @@ async def test_c89_scripts_touch_no_key_but_those_that_they_are_given(kind: str,
 # -- loops ----------------------------------------------------------------------------------------------------------
 
 
-def test_c105_an_app_runs_on_one_loop_after_the_other_and_in_a_thread(server: Server, look: Any) -> None:
+def test_c105_an_app_runs_on_one_loop_after_the_other_and_in_a_thread(server: Server, client: Any) -> None:
     one = One("a", server.url)
 
     async def until_it_ran() -> None:
@@ -378,5 +354,5 @@ def test_c105_an_app_runs_on_one_loop_after_the_other_and_in_a_thread(server: Se
         while len(one.runs) == count:
             assert boot() < deadline
     asyncio.run(until_it_ran())
-    assert not look.exists(lock())
-    assert look.hget(state(), "holder").startswith("a-")
+    assert not client.exists(lock())
+    assert client.hget(state(), "holder").startswith("a-")

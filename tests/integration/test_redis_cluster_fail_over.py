@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from clusters import Cluster
-from integration.test_redis_apps import CALL_TIMEOUT, FORGOTTEN, HEARTBEAT, LONG, One, started, until
+from integration.test_redis_apps import CALL_TIMEOUT, FORGOTTEN, HEARTBEAT, LONG, One, started
 from integration.test_redis_sentinel import leads_again, overlap
 from redis_replicas import lock, state
 from replicas import boot
-from virtual_loop import Capture
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from servers import Server
+    from virtual_loop import Capture
 
 
 KIND = "valkey-9"
@@ -72,12 +73,6 @@ def place(cluster: Cluster) -> Place:
     master, replica = (first, other) if cluster.is_master(first) else (other, first)
     project = next(name for at in count() if cluster.owner(lock(project=(name := f"p{at}"))) is master)
     return Place(cluster, project, master, replica)
-
-
-@pytest.fixture
-def logs() -> Iterator[Capture]:
-    with Capture() as capture:
-        yield capture
 
 
 async def test_c89_a_fail_over_by_order_costs_no_lease(place: Place, logs: Capture) -> None:

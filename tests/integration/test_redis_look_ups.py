@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.test_redis_outages import CALL_TIMEOUT, SCALED
-from replicas import TICK, Fleet, boot, wait_for
+from replicas import TICK, Fleet, boot
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,6 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from integration.test_redis_apps import until
 from proxy import Proxy
 from replicas import boot
 from servers import Server
@@ -18,6 +17,7 @@ from singletonjob import SingletonJobs
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
 from virtual_loop import Capture, Gate
+from waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from singletonjob.stores.protocol import Batch, Reply
 
 REPLICAS, JOBS = 20, 10
-OUTAGE, SETTLED = 14.0, 4.0
+OUTAGE, SETTLED = 11.0, 4.0
 """The retries are looked at from SETTLED on, when no lease is alive and all replicas back off."""
 
 MAX_BACK_OFF, CALL_TIMEOUT = 4.0, 0.6

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from integration.test_redis_apps import One, started, until
+from integration.test_redis_apps import One, started
 from proxy import Proxy
 from redis_replicas import lock
 from replicas import boot
 from servers import OLDEST, Server, free_port
 from virtual_loop import Capture
+from waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,15 +16,17 @@ import pytest
 
 from integration.test_redis_store import PASSWORD, RIGHTS
 from integration.test_replicas import BLOCKING, EAGER, THREE_JOBS
-from proxy import Proxy
 from redis_replicas import RedisFleet, lock
-from replicas import TICK, boot, hand_over, wait_for
+from replicas import TICK, boot, hand_over
 from servers import OLDEST, Server
 from singletonjob.cli.demo_report import overlaps
+from waiting import until, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from proxy import Proxy
 
 LONGER: dict[str, object] = {
     "lock_expiry": "2s",
@@ -56,12 +58,6 @@ async def other() -> None: ...
 TALKATIVE = "import logging\nlogging.getLogger().setLevel(logging.DEBUG)\n" + TICK
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server("valkey-9", tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
 @pytest.fixture
 def fleet(tmp_path: Path, server: Server) -> Iterator[RedisFleet]:
     """At a tenth of the default durations."""
@@ -76,20 +72,6 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     server = Server(OLDEST, tmp_path)
     yield server
     server.kill()
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.port) as proxy:
-        yield proxy
-
-
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """As `wait_for`, for a test whose loop has a proxy to turn."""
-    deadline = boot() + seconds
-    while not condition():
-        assert boot() < deadline
-        await asyncio.sleep(0.01)
 
 
 def test_of_three_processes_one_leads_each_job_and_its_key_names_it(tmp_path: Path, server: Server) -> None:
@@ -234,7 +216,7 @@ def test_c07_after_an_outage_runs_resume_in_the_same_processes(tmp_path: Path, o
         assert fleet.starts(after=back)[0] - back < 3 * (1.2 * 0.5 + CALL_TIMEOUT + 0.1)
         assert [replica.process.poll() for replica in replicas] == [None, None]
         for replica in replicas:
-            wait_for(lambda one=replica: one.log("store-up"), what="its word that all is well")  # type: ignore[misc]
+            wait_for(lambda one=replica: one.log("store-up"), what="its word that all is well")  # type: ignore[misc]  # binds it
             (line,) = replica.log("heartbeat-error")
             assert line["level"] == "ERROR"
             assert f"127.0.0.1:{own_server.port}" in line["message"]

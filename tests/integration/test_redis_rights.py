@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.test_redis_store import RIGHTS, acquire, ask, opened, release, token_of
+from integration.test_redis_store import RIGHTS
 from servers import KINDS, Server
 from singletonjob.cli import main
 from singletonjob.stores.protocol import Granted, Released
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
+from store_calls import acquire, ask, opened, release, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,19 +44,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.client(decode_responses=True) as client:
-        client.flushall()
-        yield client
-
-
-def user(client: redis.Redis, server: Server, *rights: str) -> str:
-    """The URL of a user who has these rights alone."""
-    client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *rights)  # type: ignore[no-untyped-call]
-    return f"redis://app:pw@127.0.0.1:{server.port}/0"
-
-
 def test_the_docs_list_the_rights_that_the_tests_of_the_store_use() -> None:
     assert {*LISTED, "+select"} == set(RIGHTS)
     assert {"+select", "+smembers"} <= set(re.findall(r"`(\+\w+)`", DOCS.read_text()))
@@ -64,7 +52,7 @@ def test_the_docs_list_the_rights_that_the_tests_of_the_store_use() -> None:
 async def test_c88_with_the_documented_rights_leases_notices_status_and_check_all_work(
     server: Server, client: redis.Redis
 ) -> None:
-    url = user(client, server, *LISTED, "+smembers")
+    url = server.user(*LISTED, "+smembers")
     async with opened(url) as store, aclosing(store.notices("p")) as notices:
         assert await anext(notices) == frozenset()
         token = await token_of(store)
@@ -82,7 +70,7 @@ async def test_c88_with_the_documented_rights_leases_notices_status_and_check_al
 async def test_c88_each_missing_command_is_named_by_an_inspection(
     server: Server, client: redis.Redis, right: str
 ) -> None:
-    url = user(client, server, *(one for one in LISTED if one != right), "+smembers")
+    url = server.user(*(one for one in LISTED if one != right), "+smembers")
     store = RedisStore(address_from_url(url))
     level = "warning" if right == "+info" else "error"
     texts = [finding.text for finding in await store.inspect("p") if finding.level == level]
@@ -94,7 +82,7 @@ async def test_c88_each_missing_command_is_named_by_an_inspection(
 async def test_without_the_right_to_list_the_names_status_fails_and_check_warns_of_that_alone(
     server: Server, client: redis.Redis
 ) -> None:
-    store = RedisStore(address_from_url(user(client, server, *LISTED)))
+    store = RedisStore(address_from_url(server.user(*LISTED)))
     findings = await store.inspect("p")
     assert [finding.text for finding in findings if finding.level == "error"] == []
     (warning,) = [finding.text for finding in findings if finding.level == "warning"]
@@ -118,7 +106,7 @@ def test_c88_check_and_status_name_what_is_missing(
     (tmp_path / "rights_jobs.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    url = user(client, server, *(right for right in LISTED if right != missing))
+    url = server.user(*(right for right in LISTED if right != missing))
     assert main(["check", "rights_jobs:app", "--store", url, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["store"]
     errors = [finding["text"] for finding in found if finding["level"] == "error"]

@@ -9,34 +9,36 @@ import asyncio
 import logging
 import signal
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 import redis as client_library
 
-from integration.test_redis_apps import FORGOTTEN, HEARTBEAT, LONG, One, started, until
+from integration.test_redis_apps import FORGOTTEN, HEARTBEAT, LONG, One, started
 from integration.test_redis_rights import LISTED
-from integration.test_redis_store import acquire, ask, fails, read, release, renew, token_of
 from proxy import Proxy
 from redis_replicas import lock, state
 from replicas import boot
 from sentinels import SERVICE, Sentinel, SentinelService
 from servers import KINDS, Server, free_port
 from singletonjob import ConfigError
-from singletonjob._errors import StoreError, StoreUnavailable
+from singletonjob._errors import StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Granted, Released, Renewed
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
 from singletonjob.stores.redis_sentinel import service_from_url
-from virtual_loop import Capture
+from store_calls import acquire, ask, fails, opened, read, release, renew, token_of, unread
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import redis
+
+    from virtual_loop import Capture
 
 KIND = "valkey-9"
 
@@ -56,35 +58,6 @@ def look(service: SentinelService) -> Iterator[redis.Redis]:
     with service.primary().client(decode_responses=True) as client:
         client.flushall()
         yield client
-
-
-@pytest.fixture
-def logs() -> Iterator[Capture]:
-    with Capture() as capture:
-        yield capture
-
-
-@asynccontextmanager
-async def opened(url: str, **options: float) -> AsyncIterator[RedisStore]:
-    """A store that has made its reading."""
-    store = RedisStore(service_from_url(url), **options)
-    try:
-        await read(store)
-        yield store
-    finally:
-        await store.close()
-
-
-async def unread(url: str, bound: float = 5.0) -> StoreError:
-    """Why there is no reading."""
-    store = RedisStore(service_from_url(url))
-    began = time.monotonic()
-    with pytest.raises(StoreError) as raised:
-        await read(store, bound)
-    assert time.monotonic() - began < bound + 1
-    await store.close()
-    assert "\n" not in str(raised.value)
-    return raised.value
 
 
 def url_of(*ports: int, name: str = SERVICE, login: str = "", query: str = "") -> str:
@@ -209,7 +182,7 @@ async def test_a_primary_that_minds_its_replicas_renews_no_lease_when_it_is_cut_
 
 
 async def test_c88_the_documented_rights_do_on_a_service_too(service: SentinelService, look: redis.Redis) -> None:
-    look.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *LISTED)  # type: ignore[no-untyped-call]
+    look.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *LISTED)  # type: ignore[no-untyped-call]  # has no types
     url = service.url.replace("//", "//app:pw@")
     async with opened(url) as store, aclosing(store.notices("p")) as notices:
         assert await anext(notices) == frozenset()
@@ -230,7 +203,7 @@ async def test_sentinels_that_refuse_or_say_nothing_are_passed_over_within_the_b
         began = time.monotonic()
         await read(store, bound=4.0)
         assert 0.9 < time.monotonic() - began < 3.5  # its share, a fourth of the time
-        look.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+        look.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]  # has no types
         with pytest.raises(StoreUnavailable):
             await ask(store, acquire())
         began = time.monotonic()
@@ -297,7 +270,7 @@ async def test_a_sentinel_that_names_a_replica_is_not_believed_and_another_one_i
 
 async def test_the_password_of_a_sentinel_is_its_own(service: SentinelService, tmp_path: Path) -> None:
     port = service.primary().port
-    with Sentinel(KIND, tmp_path, port, service="guarded", sentinel_password="hush+hush") as sentinel:  # noqa: S106
+    with Sentinel(KIND, tmp_path, port, service="guarded", sentinel_password="hush+hush") as sentinel:  # noqa: S106 - of our own server
         good = url_of(sentinel.port, name="guarded", query="?sentinel_password=hush+hush")
         async with opened(good):
             pass
@@ -306,7 +279,7 @@ async def test_the_password_of_a_sentinel_is_its_own(service: SentinelService, t
         assert "hash" not in str(error)
         error = await unread(url_of(sentinel.port, name="guarded", login=":hush@"))
         assert "wants a password; write ?sentinel_password=... at the end of the URL" in str(error)
-        with client_library.Redis(port=sentinel.port, password="hush+hush", protocol=2) as client:  # noqa: S106
+        with client_library.Redis(port=sentinel.port, password="hush+hush", protocol=2) as client:  # noqa: S106 - of our own server
             client.execute_command("ACL", "SETUSER", "watch", "on", ">pw", "+sentinel|get-master-addr-by-name")
             client.execute_command("ACL", "SETUSER", "blind", "on", ">pw")
         query = "?sentinel_username=watch&sentinel_password=pw"  # with the rights that the docs name

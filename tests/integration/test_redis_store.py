@@ -15,9 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -32,26 +32,25 @@ from singletonjob._errors import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
     Acquire,
-    Batch,
     Claimed,
     ClaimSlot,
     Granted,
     Progress,
     Refused,
-    Release,
     Released,
     Renew,
     Renewed,
 )
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
+from store_calls import acquire, ask, fails, opened, read, release, renew, token_of
+from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Iterator
 
     import redis
 
-    from singletonjob.stores.protocol import Reply, Request, Verdict
 
 SOURCE = str(Path(singletonjob.__file__).parents[1])
 
@@ -67,7 +66,7 @@ RIGHTS = (
 )
 """What a user of project `p` needs. INFO may be missing: then there is no amnesia guard. SELECT: not for database 0."""
 
-FAST: dict[str, object] = {
+FAST: dict[str, Any] = {
     "lock_expiry": "1s",
     "heartbeat_interval": "300ms",
     "max_backoff_delay": "500ms",
@@ -82,13 +81,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For whole apps where the server's version can hardly matter."""
-    with Server("valkey-9", tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
 @pytest.fixture
 def look(newest: Server) -> Iterator[redis.Redis]:
     with newest.client(decode_responses=True) as client:
@@ -96,66 +88,8 @@ def look(newest: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
-    with server.client(decode_responses=True) as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
-async def proxy(server: Server, client: redis.Redis) -> AsyncIterator[Proxy]:
-    async with Proxy(server.port) as proxy:
-        yield proxy
-
-
-@asynccontextmanager
-async def opened(url: str, **options: float) -> AsyncIterator[RedisStore]:
-    """A store that has made its reading."""
-    store = RedisStore(address_from_url(url), **options)
-    try:
-        await read(store)
-        yield store
-    finally:
-        await store.close()
-
-
-async def read(store: RedisStore, bound: float = 5.0) -> Reply:
-    return await store.exchange(Batch(project="p", node="me", bound=bound))
-
-
-async def ask(store: RedisStore, request: Request, bound: float = 5.0, void_at: int | None = None) -> Verdict:
-    batch = Batch(project="p", node="me", bound=bound, void_at=void_at, requests=(request,))
-    (verdict,) = (await store.exchange(batch)).verdicts
-    return verdict
-
-
-def acquire(number: int = 1, lock_expiry: float = 60) -> Acquire:
-    return Acquire(job="j", number=number, lock_expiry=lock_expiry, above=0)
-
-
-def renew(token: int) -> Renew:
-    return Renew(job="j", token=token, lock_expiry=60, progress=Progress())
-
-
-def release(number: int = 1) -> Release:
-    return Release(job="j", number=number, progress=Progress())
-
-
-async def token_of(store: RedisStore, number: int = 1) -> int:
-    verdict = await ask(store, acquire(number))
-    assert isinstance(verdict, Granted), verdict
-    return verdict.token
-
-
 def proxied(proxy: Proxy) -> str:
     return f"redis://127.0.0.1:{proxy.port}/0"
-
-
-async def fails(store: RedisStore, request: Request, bound: float = 5.0) -> StoreError:
-    with pytest.raises(StoreError) as raised:
-        await ask(store, request, bound)
-    return raised.value
 
 
 # -- connections ----------------------------------------------------------------------------------------------------
@@ -175,7 +109,7 @@ async def test_requests_need_a_connection_on_which_a_reading_was_made(server: Se
 async def test_c87_a_killed_connection_costs_one_call_and_no_lease(server: Server, client: redis.Redis) -> None:
     async with opened(server.url) as store:
         token = await token_of(store)
-        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]  # has no types
         assert isinstance(await fails(store, renew(token)), StoreUnavailable)
         # Nothing goes out on a new connection before the server's clock and up-time were read on it.
         assert "a reading comes first" in str(await fails(store, renew(token)))
@@ -209,7 +143,7 @@ async def test_a_call_that_runs_after_its_time_changes_nothing(
         await asyncio.sleep(0.1)
         client.config_resetstat()
         proxy.let_through()
-        await _until(lambda: "cmdstat_time" in client.info("commandstats"))
+        await until(lambda: "cmdstat_time" in client.info("commandstats"))
         assert client.exists(LOCK) == 0
 
 
@@ -240,7 +174,7 @@ async def test_c85_calls_cancelled_at_any_moment_leave_no_trace(server: Server, 
         assert (await read(store)).verdicts == ()
         token = await token_of(store, number=200)
         assert await ask(store, renew(token)) == Renewed()
-        await _until(lambda: len(client.client_list()) <= before)
+        await until(lambda: len(client.client_list()) <= before)
 
 
 async def test_a_call_that_is_still_being_given_up_does_not_disturb_the_next_one(
@@ -260,7 +194,7 @@ async def test_a_call_that_is_still_being_given_up_does_not_disturb_the_next_one
             with pytest.raises(asyncio.CancelledError):
                 await given_up
             assert await ask(store, renew(token)) == Renewed()
-        await _until(lambda: len(client.client_list()) <= 2)
+        await until(lambda: len(client.client_list()) <= 2)
 
 
 async def test_a_restarted_server_is_empty_and_says_how_young_it_is(server: Server, tmp_path: Path) -> None:
@@ -284,7 +218,7 @@ async def test_a_unix_socket_and_another_database(server: Server, tmp_path: Path
         url = f"unix://:secret@{quote(str(socket))}?db=3"
         async with opened(url) as store:
             await token_of(store)
-        with client_library.Redis(port=own.port, db=3, password="secret", protocol=2) as client:  # noqa: S106
+        with client_library.Redis(port=own.port, db=3, password="secret", protocol=2) as client:  # noqa: S106 - of our own server
             assert client.get(LOCK) == b"me"
         wrong = RedisStore(address_from_url(url.replace("secret", "hidden")))
         with pytest.raises(StoreError, match="does not take the password") as raised:
@@ -300,7 +234,7 @@ async def test_a_replica_is_named_as_such(server: Server, client: redis.Redis, t
     with Server(server.kind, tmp_path, options={"replicaof": f"127.0.0.1 {server.port}"}) as replica:
         async with opened(replica.url) as store:
             with replica.client() as inside:
-                await _until(lambda: inside.info("replication")["master_link_status"] == "up")
+                await until(lambda: inside.info("replication")["master_link_status"] == "up")
             error = await fails(store, acquire())
             assert isinstance(error, StoreUnavailable)
             assert "is a read-only replica; name the primary in the URL" in str(error)
@@ -311,7 +245,7 @@ async def test_c41_a_promoted_replica_that_missed_the_lease_does_not_renew_it(
 ) -> None:
     with Server(server.kind, tmp_path, options={"replicaof": f"127.0.0.1 {server.port}"}) as replica:
         with replica.client() as inside:
-            await _until(lambda: inside.info("replication")["master_link_status"] == "up")
+            await until(lambda: inside.info("replication")["master_link_status"] == "up")
             inside.replicaof("NO", "ONE")
         async with opened(server.url) as old, opened(replica.url) as new:
             token = await token_of(old)
@@ -323,7 +257,7 @@ async def test_a_node_of_a_cluster_is_named_as_such(server: Server, tmp_path: Pa
     with Server(server.kind, tmp_path, options={"cluster-enabled": "yes"}, port=free_port(55_000)) as node:
         with node.client() as inside:
             inside.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-            await _until(lambda: inside.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+            await until(lambda: inside.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
         async with opened(node.url) as store:
             error = await fails(store, acquire())
             assert not isinstance(error, StoreUnavailable)
@@ -407,28 +341,28 @@ async def test_a_server_busy_with_somebodys_script_is_unavailable(server: Server
 
 # -- passwords and rights -------------------------------------------------------------------------------------------
 
-PASSWORD = "p#w/d@1%2B:x"  # noqa: S105
+PASSWORD = "p#w/d@1%2B:x"  # noqa: S105 - of our own server
 
 
 async def test_c91_a_password_is_decoded_once_and_shows_up_nowhere(
     server: Server, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    client.execute_command("ACL", "SETUSER", "me@x", "reset", "on", f">{PASSWORD}", "resetchannels", *RIGHTS)  # type: ignore[no-untyped-call]
+    client.execute_command("ACL", "SETUSER", "me@x", "reset", "on", f">{PASSWORD}", "resetchannels", *RIGHTS)  # type: ignore[no-untyped-call]  # has no types
     url = f"redis://{quote('me@x')}:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}/0"
     said: list[str] = []
-    app = SingletonJobs("p", store=url, **FAST)  # type: ignore[arg-type]
+    app = SingletonJobs("p", store=url, **FAST)
 
     @app.fixed_rate("20ms")
     async def tick() -> None: ...
 
     async with app:
-        await _until(lambda: app.is_leader("tick"))
+        await until(lambda: app.is_leader("tick"))
     async with opened(url) as store:
         await token_of(store)
         said += [repr(store), str(store)]
-        client.execute_command("ACL", "SETUSER", "me@x", "off")  # type: ignore[no-untyped-call]
-        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+        client.execute_command("ACL", "SETUSER", "me@x", "off")  # type: ignore[no-untyped-call]  # has no types
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]  # has no types
         with pytest.raises(StoreError):
             await ask(store, acquire(2))
         with pytest.raises(StoreError, match="does not take the password of user 'me@x'") as raised:
@@ -449,14 +383,8 @@ async def test_a_server_that_wants_a_password_gets_one_named(server: Server, tmp
             assert isinstance(await ask(store, acquire()), Granted)
 
 
-def user(client: redis.Redis, server: Server, *rights: str) -> str:
-    """A user with these rights, and nothing else; its URL."""
-    client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "resetchannels", *rights)  # type: ignore[no-untyped-call]
-    return f"redis://app:pw@127.0.0.1:{server.port}/0"
-
-
 async def test_c88_the_documented_rights_are_enough_for_everything(server: Server, client: redis.Redis) -> None:
-    url = user(client, server, *RIGHTS)
+    url = server.user(*RIGHTS)
     async with opened(url, ping_interval=0.1) as store, aclosing(store.notices("p")) as notices:
         assert await anext(notices) == frozenset()
         token = await token_of(store)
@@ -476,7 +404,7 @@ async def test_c88_the_documented_rights_are_enough_for_everything(server: Serve
 async def test_c88_without_any_one_of_the_rights_something_is_refused(
     server: Server, client: redis.Redis, right: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = RedisStore(address_from_url(user(client, server, *(one for one in RIGHTS if one != right))))
+    store = RedisStore(address_from_url(server.user(*(one for one in RIGHTS if one != right))))
     client.script_flush()
     refused: list[str] = []
     try:
@@ -499,7 +427,7 @@ async def test_c88_without_any_one_of_the_rights_something_is_refused(
 async def test_c88_without_the_right_to_mget_each_renewal_asks_for_its_own_lock(
     server: Server, client: redis.Redis
 ) -> None:
-    store = RedisStore(address_from_url(user(client, server, *(one for one in RIGHTS if one != "+mget"))))
+    store = RedisStore(address_from_url(server.user(*(one for one in RIGHTS if one != "+mget"))))
     await _use_all(store)
     await store.close()
 
@@ -518,7 +446,7 @@ async def _use_all(store: RedisStore) -> None:
 async def test_c88_without_the_channel_a_release_is_none_the_less_one_and_a_warning(
     server: Server, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(user(client, server, *(right for right in RIGHTS if right != "&p:*"))) as store:
+    async with opened(server.user(*(right for right in RIGHTS if right != "&p:*"))) as store:
         await token_of(store)
         assert await ask(store, release()) == Released(mine=True)
         (record,) = caplog.records
@@ -530,7 +458,7 @@ async def test_c88_without_the_channel_a_release_is_none_the_less_one_and_a_warn
 
 
 async def test_without_the_right_to_info_the_up_time_is_not_known(server: Server, client: redis.Redis) -> None:
-    async with opened(user(client, server, *(right for right in RIGHTS if right != "+info"))) as store:
+    async with opened(server.user(*(right for right in RIGHTS if right != "+info"))) as store:
         assert (await read(store)).up_for is None
         assert isinstance(await ask(store, acquire()), Granted)
 
@@ -573,7 +501,7 @@ async def test_a_subscription_ends_with_its_store_and_leaves_no_connection(serve
         await store.close()
         with pytest.raises(StoreUnavailable):
             await asyncio.wait_for(waiting, 2)
-    await _until(lambda: len(client.client_list()) == before)
+    await until(lambda: len(client.client_list()) == before)
 
 
 # -- URLs -----------------------------------------------------------------------------------------------------------
@@ -704,8 +632,8 @@ class Log:
         self.most_at_once = 0
         self._running = 0
 
-    def app(self, who: str, url: str, **options: object) -> SingletonJobs:
-        app = SingletonJobs("pricing", store=url, node_id=who, **(FAST | options))  # type: ignore[arg-type]
+    def app(self, who: str, url: str, **options: Any) -> SingletonJobs:
+        app = SingletonJobs("pricing", store=url, node_id=who, **(FAST | options))
 
         @app.fixed_rate("20ms")
         async def tick(run: Run) -> None:
@@ -726,13 +654,6 @@ class Log:
         return min(start for who, start, _ in self.runs if who == new and start > ended) - ended
 
 
-async def _until(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 async def test_of_three_apps_one_leads_and_its_stop_hands_over_within_milliseconds(
     server: Server, client: redis.Redis
 ) -> None:
@@ -743,7 +664,7 @@ async def test_of_three_apps_one_leads_and_its_stop_hands_over_within_millisecon
     key = "pricing:tick:lock"
     leaders: list[str] = []
     for left in (3, 2, 1):
-        await _until(lambda: [app for app in apps.values() if app.is_leader("tick")])
+        await until(lambda: [app for app in apps.values() if app.is_leader("tick")])
         await asyncio.sleep(0.5)  # the others hear notices by now
         (leader,) = [who for who, app in apps.items() if app.is_leader("tick")]
         assert len(apps) == left
@@ -759,13 +680,13 @@ async def test_an_app_that_is_cut_off_stops_before_the_next_one_leads(newest: Se
     log = Log()
     async with Proxy(newest.port) as proxy, log.app("a", proxied(proxy)) as a:
         b = log.app("b", newest.url)
-        await _until(lambda: a.is_leader("tick"))
+        await until(lambda: a.is_leader("tick"))
         async with b:
             await asyncio.sleep(0.7)
             assert a.is_leader("tick")
             proxy.hold()
             held = time.monotonic()
-            await _until(lambda: b.is_leader("tick"))
+            await until(lambda: b.is_leader("tick"))
             assert time.monotonic() - held < 1.01 * 1.0 + 5 * 0.1
             assert not a.is_leader("tick")
             proxy.let_through()
@@ -802,7 +723,7 @@ async def test_a_killed_process_is_followed_when_its_lease_ends(newest: Server, 
             process.kill()
             left = int(look.pttl("pricing:tick:lock")) / 1000
             began = time.monotonic()
-            await _until(lambda: b.is_leader("tick"))
+            await until(lambda: b.is_leader("tick"))
             assert left - 0.1 < time.monotonic() - began < left + 5 * 0.1
     finally:
         process.kill()
@@ -815,7 +736,7 @@ async def test_c84_scripts_flushed_all_the_time_cost_no_beat(
     log = Log()
     app = log.app("a", newest.url)
     async with app:
-        await _until(lambda: app.is_leader("tick"))
+        await until(lambda: app.is_leader("tick"))
         token = look.hget("{pricing:tick:lock}:state", "token")
         for _ in range(12):
             look.script_flush()
@@ -829,7 +750,7 @@ async def test_c40_an_outage_shorter_than_the_lease_allows_costs_no_leadership(
 ) -> None:
     log = Log()
     async with Proxy(newest.port) as proxy, log.app("a", proxied(proxy), lock_expiry="2s") as a:
-        await _until(lambda: a.is_leader("tick"))
+        await until(lambda: a.is_leader("tick"))
         leader = look.get("pricing:tick:lock")
         token = look.hget("{pricing:tick:lock}:state", "token")
         for seconds in (0.3, 0.6):  # one renewal is missed, then two
@@ -853,17 +774,17 @@ async def test_c31_an_app_started_before_its_server_leads_when_that_comes(newest
         await asyncio.sleep(1)
         assert not app.is_leader("tick")
         with own:
-            await _until(lambda: app.is_leader("tick"))
-            await _until(lambda: log.runs)
+            await until(lambda: app.is_leader("tick"))
+            await until(lambda: log.runs)
 
 
 async def test_c21_a_server_that_restarts_empty_makes_no_second_leader(server: Server, tmp_path: Path) -> None:
     log = Log()
     with Server(server.kind, tmp_path) as own:
-        await _until(lambda: _up_for(own) > 2)
+        await until(lambda: _up_for(own) > 2)
         a, b = (log.app(who, own.url, amnesia_guard=True) for who in "ab")
         async with a, b:
-            await _until(lambda: a.is_leader("tick") or b.is_leader("tick"))
+            await until(lambda: a.is_leader("tick") or b.is_leader("tick"))
             await asyncio.sleep(0.5)
             own.kill()
             own.start()
@@ -871,7 +792,7 @@ async def test_c21_a_server_that_restarts_empty_makes_no_second_leader(server: S
             await asyncio.sleep(0.5)
             assert not a.is_leader("tick")  # the key that named its leader is gone
             assert not b.is_leader("tick")
-            await _until(lambda: a.is_leader("tick") or b.is_leader("tick"))
+            await until(lambda: a.is_leader("tick") or b.is_leader("tick"))
             # The guard's two seconds count from a time that the server tells in whole ones.
             assert 0.9 < time.monotonic() - restarted < 2 + 5 * 0.5
     assert log.most_at_once == 1
@@ -889,17 +810,17 @@ async def test_c20_c87_a_lock_that_somebody_else_took_is_lost_within_a_heartbeat
     log = Log()
     app = log.app("a", newest.url)
     async with app:
-        await _until(lambda: app.is_leader("tick"))
+        await until(lambda: app.is_leader("tick"))
         token = look.hget("{pricing:tick:lock}:state", "token")
-        look.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+        look.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]  # has no types
         await asyncio.sleep(1.2)
         assert look.hget("{pricing:tick:lock}:state", "token") == token  # its connection alone is no loss
         look.set("pricing:tick:lock", "stranger", px=2000)
         taken = time.monotonic()
-        await _until(lambda: not app.is_leader("tick"))
+        await until(lambda: not app.is_leader("tick"))
         lost = time.monotonic()
         assert lost - taken < 5 * 0.3
-        await _until(lambda: app.is_leader("tick"))  # a foreign holder tells nothing, its end is noticed all the same
+        await until(lambda: app.is_leader("tick"))  # a foreign holder tells nothing, its end is noticed all the same
         assert time.monotonic() - taken < 2 + 5 * 0.3
     assert [start for _, start, _ in log.runs if lost < start < taken + 1.9] == []
 
@@ -915,11 +836,11 @@ async def test_the_original_and_an_app_take_over_from_each_other_and_never_overl
     async with app:
         for _ in range(4):
             on = True
-            await _until(lambda: app.is_leader("tick"))
+            await until(lambda: app.is_leader("tick"))
             assert acquire(keys=["pricing:tick:lock"], args=["net", 5000]) == 0
             await asyncio.sleep(0.1)
             on = False
-            await _until(lambda: acquire(keys=["pricing:tick:lock"], args=["net", 5000]) == 1)
+            await until(lambda: acquire(keys=["pricing:tick:lock"], args=["net", 5000]) == 1)
             began = time.monotonic()
             on = True
             await asyncio.sleep(0.4)
@@ -931,7 +852,7 @@ async def test_the_original_and_an_app_take_over_from_each_other_and_never_overl
 
 
 async def test_p42_c25_a_job_that_is_off_leaves_no_key(newest: Server, look: redis.Redis) -> None:
-    app = SingletonJobs("pricing", store=newest.url, enabled=False, **FAST)  # type: ignore[arg-type]
+    app = SingletonJobs("pricing", store=newest.url, enabled=False, **FAST)
 
     @app.fixed_rate("20ms")
     async def tick() -> None:
@@ -953,7 +874,7 @@ async def test_a_key_of_a_wrong_type_harms_no_other_job_of_the_app(newest: Serve
         raise AssertionError
 
     async with app:
-        await _until(lambda: app.is_leader("tick"))
+        await until(lambda: app.is_leader("tick"))
         await asyncio.sleep(0.5)
         assert app.is_leader("tick")
         look.delete("pricing:bad:lock")

@@ -20,28 +20,17 @@ import pytest
 
 from certificates import Authority
 from clusters import Cluster
-from integration.test_redis_store import (
-    FAST,
-    PASSWORD,
-    RIGHTS,
-    acquire,
-    ask,
-    fails,
-    opened,
-    read,
-    release,
-    renew,
-    token_of,
-)
+from integration.test_redis_store import FAST, PASSWORD, RIGHTS
 from proxy import Proxy
 from sentinels import SERVICE, SentinelService
 from servers import ALL_KINDS, OLDEST, Server, free_port
 from singletonjob import Run, SingletonJobs
-from singletonjob._errors import StoreError, StoreUnavailable
+from singletonjob._errors import StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Batch, Inspectable, Released, Renewed
 from singletonjob.stores.redis import RedisStore
 from singletonjob.stores.redis_address import address_from_url
+from store_calls import acquire, ask, fails, opened, release, renew, token_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -137,18 +126,6 @@ async def ends(request: pytest.FixtureRequest, authority: Authority, plain: Serv
 
 def url(port: int, **query: object) -> str:
     return f"rediss://127.0.0.1:{port}/0?{'&'.join(f'{key}={value}' for key, value in query.items())}"
-
-
-async def unread(url: str, bound: float = 5.0) -> StoreError:
-    """Why there is no reading; in one line, and not before `bound` is over by much."""
-    store = RedisStore(address_from_url(url))
-    began = time.monotonic()
-    with pytest.raises(StoreError) as raised:
-        await read(store, bound)
-    assert time.monotonic() - began < bound + 2
-    await store.close()
-    assert "\n" not in str(raised.value)
-    return raised.value
 
 
 async def test_with_the_right_authority_leases_and_notices_work(ends: Ends, authority: Authority) -> None:
@@ -315,7 +292,7 @@ async def test_all_nodes_of_a_cluster_are_spoken_to_with_tls(
         good = f"{cluster.tls_url}?ssl_ca_certs={authority.ca}"
         jobs = [cluster.job_on(node, "pricing") for node in cluster.nodes]
         ran: set[str] = set()
-        app = SingletonJobs("pricing", store=good, **FAST)  # type: ignore[arg-type]
+        app = SingletonJobs("pricing", store=good, **FAST)
 
         async def body(run: Run) -> None:
             ran.add(run.job)

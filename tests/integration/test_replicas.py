@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicas import TICK, Fleet, boot, hand_over, wait_for
+from replicas import TICK, Fleet, boot, hand_over
 from singletonjob import Run, SingletonJobs
 from singletonjob.cli.demo_report import overlaps
 from singletonjob.stores.sqlite import SqliteStore
 from virtual_loop import Gate
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -433,7 +434,7 @@ def test_a_program_that_starts_the_app_in_a_thread_and_returns_from_main_release
 def test_c37_ctrl_c_on_a_program_that_serves_without_our_signal_handlers_releases_its_lease(fleet: Fleet) -> None:
     for _ in range(2):
         program = fleet.start(SERVED, script=True)
-        wait_for(lambda one=program: one.runs(), what="a run")  # type: ignore[misc]
+        wait_for(lambda one=program: one.runs(), what="a run")  # type: ignore[misc]  # binds it
         interrupted = program.signal(signal.SIGINT)
         wait_for(lambda: fleet.lease().holder is None, what="the release")
         assert boot() - interrupted < 4 * 0.5

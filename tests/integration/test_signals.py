@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from web_servers import JOBS, WebServer, wait_for
+from waiting import wait_for
+from web_servers import JOBS, WebServer
 
 if TYPE_CHECKING:
     from pathlib import Path

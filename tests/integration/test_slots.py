@@ -1,4 +1,4 @@
-"""Twenty hand-overs of cron jobs on each store, each day other ones; `sh scripts/soak slots` does 200."""
+"""Twelve hand-overs of cron jobs on each store, each day other ones; `sh scripts/soak slots` does 200."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TIMES = 20
+TIMES = 12
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import yaml
 from sample_image import ROOT, Image, build, instructions, longest_stop, stages, worker_app
 from servers import OLDEST, Server, free_port
 from singletonjob.jobs.duration import duration
-from web_servers import wait_for
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sample_image import ROOT
-from web_servers import WebServer, wait_for
+from waiting import wait_for
+from web_servers import WebServer
 
 if TYPE_CHECKING:
     from pathlib import Path

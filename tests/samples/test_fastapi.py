@@ -11,7 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from sample_image import ROOT
-from web_servers import WebServer, wait_for
+from waiting import wait_for
+from web_servers import WebServer
 
 if TYPE_CHECKING:
     from pathlib import Path

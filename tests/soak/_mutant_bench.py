@@ -40,13 +40,13 @@ def _time_is_up(_number: int, _frame: FrameType | None) -> None:
 def _import_all_else() -> None:
     # Collected by pytest, so that it finds its plugins imported in its own way the next time.
     pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:singletonjob", __file__])
-    import hypothesis.strategies  # noqa: F401
-    import redis.asyncio  # noqa: F401
+    import hypothesis.strategies  # noqa: F401 - to have it loaded
+    import redis.asyncio  # noqa: F401 - to have it loaded
 
-    import servers  # noqa: F401
+    import servers  # noqa: F401 - to have it loaded
 
     with suppress(ImportError):
-        import uvloop  # noqa: F401
+        import uvloop  # noqa: F401 - to have it loaded
     if any(name.partition(".")[0] == "singletonjob" for name in sys.modules):
         raise RuntimeError("the library was imported before there is a mutant of it")
 

@@ -10,9 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from replicas import Fleet, boot, wait_for
+from replicas import Fleet, boot
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say
+from waiting import wait_for
 
 FROZEN_FOR = 15.0
 TIMES = 3
@@ -34,7 +35,7 @@ def main() -> None:
             time.sleep(FROZEN_FOR - (boot() - stopped))
             taken = fleet.lease()
             woken = leader.signal(signal.SIGCONT)
-            wait_for(lambda one=leader: one.log("lost"), what="its word that it lost the lease")  # type: ignore[misc]
+            wait_for(lambda one=leader: one.log("lost"), what="its word that it lost the lease")  # type: ignore[misc]  # binds it
             time.sleep(4)
             others = [run.start for run in fleet.runs() if run.worker != leader.name]
             gaps.append(min(others) - stopped)

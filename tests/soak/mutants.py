@@ -28,7 +28,6 @@ from soak._mutant_table import MUTANTS, Mutant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Bench", "Outcome", "controls", "hunt", "mutated", "try_all"]
@@ -106,9 +105,7 @@ class Bench:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()
         self._storage.cleanup()
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from contract.test_redis_store import ORIGINAL_ACQUIRE
 from redis_replicas import RedisFleet, lock, old_enough
-from replicas import boot, wait_for
+from replicas import boot
 from servers import OLDEST, Server
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say, spread
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +93,7 @@ def restarted(
             before = sum(len(replica.log("elected")) for replica in fleet.replicas.values())
             forget(fleet, server, directory)
             at = boot()
-            wait_for(lambda: fleet.starts(after=at + 1.2 * HEARTBEAT + CALL_TIMEOUT), what="a run")  # noqa: B023
+            wait_for(lambda: fleet.starts(after=at + 1.2 * HEARTBEAT + CALL_TIMEOUT), what="a run")  # noqa: B023 - called at once
             time.sleep(HEARTBEAT)
             runs = [run for run in fleet.runs() if run.start >= at - 1]
             first, after = max(itertools.pairwise(runs), key=lambda pair: pair[1].start - pair[0].start)
@@ -126,7 +127,7 @@ def flushed() -> list[float]:
             time.sleep(0.2)
             ran_on.append(max(run.end or run.start for run in old.runs()) - at)
             say(f"FLUSHALL {turn + 1}: two leaders for {ran_on[-1] * 1000:.0f} ms")
-            wait_for(lambda: fleet.starts(after=at + 2), what="a run when the other's lease is over")  # noqa: B023
+            wait_for(lambda: fleet.starts(after=at + 2), what="a run when the other's lease is over")  # noqa: B023 - called at once
     return ran_on
 
 

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from redis_replicas import RedisFleet, old_enough
-from replicas import boot, wait_for
+from replicas import boot
 from servers import Server
 from soak._evidence import arguments, conclude, say
+from waiting import wait_for
 
 SECONDS = 60.0
 JOBS = ("j0", "j1", "j2", "j3", "j4")

@@ -6,19 +6,16 @@ leader's lease. Before that, what followers cost: about one call each per `lock_
 
 from __future__ import annotations
 
-import random
-import signal
 import tempfile
 import time
 from pathlib import Path
 
 from redis_replicas import RedisFleet, old_enough
-from replicas import HandOver, boot, hand_over, wait_for
+from replicas import boot
 from servers import Server
-from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say, spread
+from soak._hand_overs import TIMES, hand_overs
 
-TIMES = 20
 AFTER_RELEASE, AFTER_EXPIRY = 0.05, 0.1
 LOCK_EXPIRY = 10.0
 ALONE, TOGETHER = 30.0, 60.0
@@ -30,17 +27,6 @@ def rate(fleet: RedisFleet, seconds: float) -> float:
     began, before = boot(), fleet.calls()
     time.sleep(seconds)
     return (fleet.calls() - before) / (boot() - began)
-
-
-def one(fleet: RedisFleet, number: int) -> tuple[HandOver, float]:
-    """A hand-over, and the seconds from the signal to the first run of the next leader."""
-    time.sleep(random.uniform(0, 3))  # any moment between two beats
-    done = hand_over(fleet, number)
-    new = fleet.replicas[done.new]
-    wait_for(lambda: new.runs(), what="a run of the next leader")
-    fleet.replicas[done.old].end()
-    fleet.start_followers(1)
-    return done, new.runs()[0].start - done.signalled
 
 
 def main() -> None:
@@ -59,19 +45,9 @@ def main() -> None:
         say(f"three processes, {TOGETHER:g} s ...")
         each = (rate(fleet, TOGETHER) - alone) / len(followers) * LOCK_EXPIRY
         elected = [len(replica.log("elected")) for replica in (leader, *followers)]
-        results: dict[int, list[tuple[HandOver, float]]] = {signal.SIGTERM: [], signal.SIGKILL: []}
-        for turn in range(2 * TIMES):
-            number = (signal.SIGTERM, signal.SIGKILL)[turn % 2]
-            done, to_run = one(fleet, number)
-            results[number].append((done, to_run))
-            took = done.since_release if number == signal.SIGTERM else done.since_expiry
-            say(f"{turn + 1:2}  {number.name}  {done.old} -> {done.new}  {took * 1000:.1f} ms")
-        codes = {fleet.replicas[done.old].end() for done, _ in results[signal.SIGTERM]}
-        pairs = overlaps(fleet.runs())
-        count = len(fleet.runs())
-    graceful = [done.since_release for done, _ in results[signal.SIGTERM]]
-    crash = [done.since_expiry for done, _ in results[signal.SIGKILL]]
-    in_time = [sum(time <= AFTER_RELEASE for time in graceful), sum(time <= AFTER_EXPIRY for time in crash)]
+        # A signal at any moment between two beats.
+        seen = hand_overs(fleet, within=3, after_kill=lambda done: done.since_expiry)
+    in_time, released, killed = seen.in_time(AFTER_RELEASE, AFTER_EXPIRY), spread(seen.released), spread(seen.killed)
     conclude(
         "redis_handover",
         [
@@ -79,16 +55,12 @@ def main() -> None:
                 f"three `singletonjob run` processes, one server ({KIND}, loopback), one 100 ms job; the signal comes"
                 f" at a random moment, and a new process replaces the one that left"
             ),
-            f"SIGTERM, from the release to the next holder: {spread(graceful)}; {in_time[0]} of {TIMES} within 50 ms",
+            f"SIGTERM, from the release to the next holder: {released}; {in_time[0]} of {TIMES} within 50 ms",
             (
-                f"SIGKILL, from the end of the dead leader's lease to the next holder: {spread(crash)}; {in_time[1]} of"
+                f"SIGKILL, from the end of the dead leader's lease to the next holder: {killed}; {in_time[1]} of"
                 f" {TIMES} within 100 ms"
             ),
-            (
-                f"from SIGTERM to the next run elsewhere: {spread([run for _, run in results[signal.SIGTERM]])};"
-                f" from SIGKILL: {spread([run for _, run in results[signal.SIGKILL]])}"
-            ),
-            f"{count} runs, {len(pairs)} overlaps; exit codes after SIGTERM: {sorted(codes)}",
+            *seen.lines(),
             f"before the first signal, lines `became LEADER` of the three processes: {elected}",
             (
                 f"script calls (`INFO commandstats`): the leader alone {alone:.2f} per s in {ALONE:g} s; each follower"
@@ -100,7 +72,11 @@ def main() -> None:
                 " that still found the old holder, and the old lease's end is what that look's PTTL says"
             ),
         ],
-        good=in_time == [TIMES, TIMES] and not pairs and codes == {0} and elected == [1, 0, 0] and each < 1.3,
+        good=in_time == [TIMES, TIMES]
+        and not seen.overlaps
+        and seen.codes == {0}
+        and elected == [1, 0, 0]
+        and each < 1.3,
         record=options.record,
     )
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from contract.test_redis_store import ORIGINAL_ACQUIRE, ORIGINAL_RELEASE
 from redis_replicas import RedisFleet, lock, old_enough
-from replicas import boot, wait_for
+from replicas import boot
 from servers import Server
 from singletonjob.cli.demo_report import BodyRun, overlaps
 from soak._evidence import arguments, conclude, say, spread
+from waiting import wait_for
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 SECONDS = 60.0
@@ -56,9 +56,7 @@ class Original:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended = True
         self._thread.join()
         self._client.close()
@@ -129,12 +127,12 @@ def main() -> None:
             to_original[way].append(original.runs[count].start - left)
             off.unlink()
             for replica in mine:
-                wait_for(lambda one=replica: one.log("started"), what="its start")  # type: ignore[misc]
+                wait_for(lambda one=replica: one.log("started"), what="its start")  # type: ignore[misc]  # binds it
             time.sleep(0.8)
             left = boot()
             original.leave = way
-            wait_for(lambda: original.terms > terms, what="the end of the original's term")  # noqa: B023
-            wait_for(lambda: fleet.starts(after=left), what="a run of ours")  # noqa: B023
+            wait_for(lambda: original.terms > terms, what="the end of the original's term")  # noqa: B023 - called at once
+            wait_for(lambda: fleet.starts(after=left), what="a run of ours")  # noqa: B023 - called at once
             to_ours[way].append(fleet.starts(after=left)[0] - left)
             say(f"{boot() - began:4.0f} s  {way}")
         theirs = original.runs

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from redis_replicas import RedisFleet, old_enough
-from replicas import boot, wait_for
+from replicas import boot
 from sentinels import SentinelService
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say, spread
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from servers import Server

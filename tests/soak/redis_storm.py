@@ -19,10 +19,11 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from redis_replicas import RedisFleet, lock, old_enough, state
-from replicas import boot, wait_for
+from replicas import boot
 from servers import Server
 from singletonjob._clock import SystemClock
 from soak._evidence import arguments, conclude, say, spread
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +166,7 @@ def storms(fleet: RedisFleet) -> Iterator[tuple[int, Storm]]:
     """One by SIGTERM, one by SIGKILL: a leader of all jobs and two followers, each time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         leader = fleet.start(MANY)
-        wait_for(lambda one=leader: leads_all(fleet, one), 60, "a leader of all jobs")  # type: ignore[misc]
+        wait_for(lambda one=leader: leads_all(fleet, one), 60, "a leader of all jobs")  # type: ignore[misc]  # binds it
         followers = [fleet.start(MANY) for _ in range(2)]
         hear(fleet, 3)
         time.sleep(0.5)  # they were told who leads

@@ -6,9 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from replicas import Fleet, boot, wait_for
+from replicas import Fleet, boot
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say
+from waiting import wait_for
 
 LOCKED_FOR = 15.0
 MARGIN = 1.0

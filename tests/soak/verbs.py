@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from operated import OPERATED, give, many, paused, stepped_down, triggered
 from redis_replicas import RedisFleet, old_enough
-from replicas import Fleet, boot, wait_for
+from replicas import Fleet, boot
 from servers import Server
 from singletonjob.cli.demo_report import overlaps
 from singletonjob.control import Control
 from soak._evidence import arguments, conclude, say, spread
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from singletonjob.control import OrderResult

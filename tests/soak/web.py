@@ -21,7 +21,8 @@ from integration.test_preforking_servers import FLASK, GUNICORN, UWSGI
 from redis_replicas import old_enough
 from servers import Server
 from soak._evidence import arguments, conclude, say
-from web_servers import WebServer, wait_for
+from waiting import wait_for
+from web_servers import WebServer
 
 if TYPE_CHECKING:
     from web_servers import Ran
@@ -106,7 +107,7 @@ def restarts(directory: Path, *options: str, **environment: str) -> tuple[list[f
             last = max(run.at for run in runs if run.pid == leader.pid)
             gaps.append(min(run.at for run in runs if run.at > last) - killed)
             # uWSGI rests before it replaces workers that die fast: else all of them would soon be dead at once.
-            wait_for(lambda born=number + 1: server.log.count("Respawned uWSGI worker") >= born, what="its successor")  # type: ignore[misc]
+            wait_for(lambda born=number + 1: server.log.count("Respawned uWSGI worker") >= born, what="its successor")  # type: ignore[misc]  # binds it
             time.sleep(1)
         time.sleep(3)  # one that is told to stop while it imports the application does not hear it
         server.stop(seconds=70)
