@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ._errors import LeadershipLost
+from ._model import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
     from ._clock import Clock
     from ._timer import Timers
 
-__all__ = ["Fence", "Lease", "Run", "StopSignal", "Term", "instant"]
-
-
-def instant(wall: int) -> datetime:
-    """The aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
-    from datetime import UTC, datetime, timedelta
-
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
+__all__ = ["Fence", "Lease", "Run", "StopSignal", "Term"]
 
 
 class Lease:

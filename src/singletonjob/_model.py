@@ -8,12 +8,16 @@ clocks, read together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = [
     "Elected",
     "Event",
     "MisfireCause",
+    "MisfirePolicy",
     "Misfired",
     "Now",
     "Outcome",
@@ -24,6 +28,7 @@ __all__ = [
     "StoreDown",
     "StoreUp",
     "TicksDropped",
+    "instant",
 ]
 
 Reason: TypeAlias = Literal["lost", "expired", "stuck", "shutdown", "disabled", "paused", "resigned"]
@@ -37,11 +42,22 @@ MisfireCause: TypeAlias = Literal["overlap", "late", "no_leader", "interrupted",
 """Why a slot did not run when due; see `Misfired`."""
 
 
+MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
+"""What becomes of slots that were missed: the newest may run late, one runs for all, or each runs."""
+
+
 class Now(NamedTuple):
     """One moment on both clocks: `wall` in microseconds since the epoch, `boot` in seconds on the boot clock."""
 
     wall: int
     boot: float
+
+
+def instant(wall: int) -> datetime:
+    """The aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
+    from datetime import UTC, datetime, timedelta
+
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
 
 
 # -- what users see ------------------------------------------------------------------------------------------------

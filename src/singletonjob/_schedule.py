@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ._errors import ScheduleError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ._cron import Cron
-    from ._model import MisfireCause, Now
+    from ._model import MisfireCause, MisfirePolicy, Now
     from .stores.protocol import JobState
 
 __all__ = [
@@ -36,15 +36,12 @@ __all__ = [
     "Due",
     "FixedRateSchedule",
     "IntervalSchedule",
-    "Misfire",
     "Missed",
     "Schedule",
     "Take",
     "Ticker",
     "Wake",
 ]
-
-Misfire: TypeAlias = Literal["skip", "fire_once", "catch_up"]
 
 MISSED_LIMIT: Final = 1_000
 """Missed slots are counted up to here, so that a clock set to the year 2200 costs milliseconds, not memory."""
@@ -287,7 +284,7 @@ class CronSchedule:
     __slots__ = ("catch_up_limit", "cron", "late_limit", "mark", "misfire")
 
     def __init__(
-        self, cron: Cron, misfire: Misfire = "skip", catch_up_limit: int = 10, late_limit: float | None = None
+        self, cron: Cron, misfire: MisfirePolicy = "skip", catch_up_limit: int = 10, late_limit: float | None = None
     ) -> None:
         if misfire not in ("skip", "fire_once", "catch_up"):
             raise ScheduleError(f"misfire: {misfire!r} is not known; write skip, fire_once or catch_up")
@@ -297,7 +294,7 @@ class CronSchedule:
             raise ScheduleError(f"late_limit: {late_limit!r} is not usable; give a number of seconds above 0")
         self.cron = cron
         self.mark = cron.mark
-        self.misfire: Misfire = misfire
+        self.misfire: MisfirePolicy = misfire
         self.catch_up_limit = catch_up_limit
         self.late_limit = late_limit
 

@@ -18,7 +18,7 @@ from ._election import Elector
 from ._heartbeat import Heartbeat
 from ._runner import Runner
 from ._timer import Timers
-from .events import EventQueue
+from .event_queue import EventQueue
 from .jobs.options import node_id
 from .journal import Journal
 from .loop_watch import Pulse

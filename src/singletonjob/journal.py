@@ -11,7 +11,7 @@ import os
 from math import inf
 from typing import TYPE_CHECKING
 
-from ._lease import instant
+from ._model import instant
 from ._schedule import CronSchedule
 from .jobs.sources import told
 

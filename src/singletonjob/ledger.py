@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ._lease import instant
-from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped, instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._lease import instant
+from ._model import instant
 from .histogram import Histogram
 
 if TYPE_CHECKING:

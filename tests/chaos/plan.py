@@ -13,7 +13,7 @@ from singletonjob.testing.simulation import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singletonjob._schedule import Misfire
+    from singletonjob._model import MisfirePolicy
 
 __all__ = ["STANDSTILL", "Plan", "StoreKind", "draw_plan"]
 
@@ -107,7 +107,7 @@ def draw_plan(seed: str, store: StoreKind) -> Plan:
     """The plan of a seed. Which fault comes when is drawn elsewhere, from the same seed."""
     random = Random(f"plan {seed} {store}")
     expiry = random.choice([1.0, 1.0, 1.5, 2.0])
-    misfires: list[Misfire] = ["skip", "fire_once", "catch_up"]
+    misfires: list[MisfirePolicy] = ["skip", "fire_once", "catch_up"]
     jobs = [
         JobPlan("tick", "fixed", 0.1, "skip", BODIES),
         JobPlan("pull", "fixed", 0.15, "skip", THREAD_BODIES),

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from singletonjob import Misfired, Run, SingletonJobs
 from singletonjob._clock import SystemClock
-from singletonjob._model import Now
-from singletonjob._schedule import Misfire
+from singletonjob._model import MisfirePolicy, Now
 
 if TYPE_CHECKING:
     from singletonjob._model import Event
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOBS", "make"]
 
-JOBS: tuple[Misfire, ...] = get_args(Misfire)
+JOBS: tuple[MisfirePolicy, ...] = get_args(MisfirePolicy)
 """The jobs are named after what they do with a slot that was missed."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +54,7 @@ def make(name: str, options: dict[str, Any], stamps: StampWriter) -> SingletonJo
     app = SingletonJobs("pricing", clock=OffClock(round(options.pop("offset") * 1e6)), **options)
     numbers = itertools.count(1)
 
-    def register(job: Misfire) -> None:
+    def register(job: MisfirePolicy) -> None:
         @app.cron("* * * * * *", name=job, misfire=job)
         async def body(run: Run) -> None:
             detail = f"{next(numbers)}:{(run.scheduled_at - EPOCH) // timedelta(microseconds=1)}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from simulation.scenario import Fleet
     from singletonjob import Run
-    from singletonjob._schedule import Misfire
+    from singletonjob._model import MisfirePolicy
     from singletonjob.jobs.registry import Registry
     from singletonjob.stores.protocol import Batch, Reply, Request
 
@@ -48,7 +48,7 @@ class Job(NamedTuple):
     shape: Literal["fixed", "interval", "cron"]
     every: Any
     body: Callable[[Run, Replica], Awaitable[None] | None] = _quick
-    misfire: Misfire = "skip"
+    misfire: MisfirePolicy = "skip"
     more: Mapping[str, Any] = {}
 
     @property

@@ -31,7 +31,7 @@ import pytest
 
 from simulation.scenario import BEAT, TRAVEL, Fleet, Job, micros
 from singletonjob import Misfired
-from singletonjob._lease import instant
+from singletonjob._model import instant
 from singletonjob.stores.protocol import ClaimSlot
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
     from simulation.scenario import Fate, Replica
     from singletonjob import Run
-    from singletonjob._model import Event, MisfireCause
-    from singletonjob._schedule import Misfire
+    from singletonjob._model import Event, MisfireCause, MisfirePolicy
     from singletonjob.stores.protocol import Batch
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -57,7 +56,7 @@ class Missed:
     count: int
 
 
-Cell: TypeAlias = "tuple[Misfire, list[int], list[Missed]]"
+Cell: TypeAlias = "tuple[MisfirePolicy, list[int], list[Missed]]"
 """A policy, the slots that run late or not at all when due, and what is reported."""
 
 policy = pytest.mark.parametrize("misfire", ["skip", "fire_once", "catch_up"])
@@ -87,7 +86,7 @@ class Scene(Fleet):
 
     def __init__(
         self,
-        misfire: Misfire,
+        misfire: MisfirePolicy,
         expression: str = TENS,
         body: Callable[[Run, Replica], Any] = brief,
         options: Mapping[str, Any] = {},
@@ -145,7 +144,7 @@ class Scene(Fleet):
     ("catch_up", [70, 80], [Missed("overlap", 30, 60, 4)]),
 )
 def test_slots_during_the_job_s_own_run_are_dropped_or_run_after_it(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     async def once_long(run: Run, _replica: Replica) -> None:
         await asyncio.sleep(63 if micros(run.scheduled_at) == slot(20) else 0.01)
@@ -167,7 +166,7 @@ def test_slots_during_the_job_s_own_run_are_dropped_or_run_after_it(
     ("catch_up", [40, 50], [Missed("late", 20, 30, 2)]),
 )
 def test_slots_over_which_the_loop_was_blocked_are_late(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     with Scene(misfire) as scene:
         a, _b = scene.start_in_turn("a", "b")
@@ -194,7 +193,7 @@ def test_skip_runs_none_of_them_when_the_newest_is_later_than_its_limit() -> Non
     ("catch_up", [24, 26], [Missed("late", 22, 22, 1)]),
 )
 def test_slots_of_a_sleep_that_the_lease_outlived_are_late(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     with Scene(misfire, "*/2 * * * * *") as scene:
         a, _b = scene.start_in_turn("a", "b")
@@ -212,7 +211,7 @@ def test_slots_of_a_sleep_that_the_lease_outlived_are_late(
     ("catch_up", [60, 70], [Missed("no_leader", 20, 50, 4)]),
 )
 def test_slots_of_a_sleep_that_outlasted_the_lease_had_no_leader(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     with Scene(misfire, late_limit="8s") as scene:
         (a,) = scene.start_in_turn("a")
@@ -225,7 +224,7 @@ def test_slots_of_a_sleep_that_outlasted_the_lease_had_no_leader(
 
 
 @policy
-def test_a_replica_that_slept_while_another_one_led_reports_nothing(misfire: Misfire) -> None:
+def test_a_replica_that_slept_while_another_one_led_reports_nothing(misfire: MisfirePolicy) -> None:
     """Found on the way: awake again, it said that slots were missed which the other one had run."""
     with Scene(misfire, late_limit="8s") as scene:
         a, _b = scene.start_in_turn("a", "b")
@@ -244,7 +243,9 @@ def test_a_replica_that_slept_while_another_one_led_reports_nothing(misfire: Mis
     ("fire_once", [70], [Missed("late", 20, 60, 5)]),
     ("catch_up", [60, 70], [Missed("late", 20, 50, 4)]),
 )
-def test_slots_that_the_clock_jumped_over_are_late(misfire: Misfire, runs: list[int], missed: list[Missed]) -> None:
+def test_slots_that_the_clock_jumped_over_are_late(
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
+) -> None:
     """Once, by the new clock: they do not come again for a follower whose clock is right."""
     with Scene(misfire) as scene:
         a, b = scene.start_in_turn("a", "b")
@@ -265,7 +266,7 @@ def test_slots_that_the_clock_jumped_over_are_late(misfire: Misfire, runs: list[
     ("catch_up", [], [Missed("late", 20, 3600, 359), *(Missed("clock", late, late, 1) for late in (3610, 3620))]),
 )
 def test_a_slot_more_than_ten_minutes_ahead_of_the_store_is_not_run(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     """The clock is wrong by an hour. Set right again, or with a leader whose clock is right, all is well at once."""
     with Scene(misfire) as scene:
@@ -292,7 +293,7 @@ def test_a_slot_more_than_ten_minutes_ahead_of_the_store_is_not_run(
     ("catch_up", [28, 30], [Missed("no_leader", 26, 26, 1)]),
 )
 def test_slots_between_a_crash_and_the_next_leader_had_none(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     with Scene(misfire, "10,20,26,28,30,40 * * * * *", late_limit="6s") as scene:
         a, b = scene.start_in_turn("a", "b")
@@ -311,7 +312,7 @@ def test_slots_between_a_crash_and_the_next_leader_had_none(
     ("catch_up", [60, 70], [Missed("no_leader", 30, 50, 3)]),
 )
 def test_slots_while_all_replicas_were_down_had_no_leader(
-    misfire: Misfire, runs: list[int], missed: list[Missed], how: str
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed], how: str
 ) -> None:
     with Scene(misfire) as scene:
         replicas = scene.start_in_turn("a", "b")
@@ -351,7 +352,7 @@ def claims(fate: Fate) -> Callable[[Batch], Fate]:
 @pytest.mark.parametrize("fate", ["request lost", "reply lost"])
 @cells(("skip", [20], []), ("fire_once", [20], []), ("catch_up", [20], []))
 def test_a_claim_without_an_answer_is_asked_again_and_then_runs(
-    misfire: Misfire, runs: list[int], missed: list[Missed], fate: Fate
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed], fate: Fate
 ) -> None:
     with Scene(misfire) as scene:
         a, _b = scene.start_in_turn("a", "b")
@@ -368,7 +369,7 @@ def test_a_claim_without_an_answer_is_asked_again_and_then_runs(
 @pytest.mark.parametrize("fate", ["request lost", "reply lost"])
 @cells(("skip", [], [Missed("late", 20, 20, 1)]), ("fire_once", [20], []), ("catch_up", [20], []))
 def test_a_claim_that_has_no_answer_within_the_limit_of_its_slot_is_given_up(
-    misfire: Misfire, runs: list[int], missed: list[Missed], fate: Fate
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed], fate: Fate
 ) -> None:
     """Only `skip` has one."""
     with Scene(misfire, late_limit="3s") as scene:
@@ -387,7 +388,7 @@ def test_a_claim_that_has_no_answer_within_the_limit_of_its_slot_is_given_up(
 )
 @policy
 def test_a_claim_that_has_no_answer_until_its_term_is_over_is_the_next_leader_s(
-    misfire: Misfire, fate: Fate, late: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, fate: Fate, late: list[int], missed: list[Missed]
 ) -> None:
     """The old leader says that it was stopped, and cannot know whether it was heard.
 
@@ -412,7 +413,7 @@ def test_a_claim_that_has_no_answer_until_its_term_is_over_is_the_next_leader_s(
     ("catch_up", [20, 30], []),
 )
 def test_a_slot_that_comes_when_the_lease_was_stolen_is_the_next_leader_s(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     """The old leader learns of it by its claim; it says that it was stopped."""
     with Scene(misfire, late_limit="5s") as scene:
@@ -433,7 +434,7 @@ def test_a_slot_that_comes_when_the_lease_was_stolen_is_the_next_leader_s(
 
 
 @policy
-def test_a_slot_whose_leader_was_killed_in_its_run_is_reported_once_and_not_run_again(misfire: Misfire) -> None:
+def test_a_slot_whose_leader_was_killed_in_its_run_is_reported_once_and_not_run_again(misfire: MisfirePolicy) -> None:
     async def long(_run: Run, _replica: Replica) -> None:
         await asyncio.sleep(4)
 
@@ -462,7 +463,7 @@ def test_a_slot_whose_leader_was_killed_in_its_run_is_reported_once_and_not_run_
     ("catch_up", [60, 70], [Missed("clock", 3600, 3600, 1), Missed("no_leader", 30, 50, 3)]),
 )
 def test_a_stored_slot_from_a_wrong_clock_is_reported_and_ignored(
-    misfire: Misfire, runs: list[int], missed: list[Missed]
+    misfire: MisfirePolicy, runs: list[int], missed: list[Missed]
 ) -> None:
     """What was settled before it is known all the same."""
     with Scene(misfire) as scene:
@@ -479,7 +480,7 @@ def test_a_stored_slot_from_a_wrong_clock_is_reported_and_ignored(
 
 @policy
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
-def test_after_a_change_of_the_expression_nothing_is_owed(misfire: Misfire, how: str) -> None:
+def test_after_a_change_of_the_expression_nothing_is_owed(misfire: MisfirePolicy, how: str) -> None:
     """Neither of the old one's slots nor of the new one's; nor is a run that was cut short."""
 
     async def long(_run: Run, _replica: Replica) -> None:
@@ -502,7 +503,7 @@ def test_after_a_change_of_the_expression_nothing_is_owed(misfire: Misfire, how:
 
 
 @policy
-def test_slots_while_the_job_was_disabled_are_not_missed(misfire: Misfire) -> None:
+def test_slots_while_the_job_was_disabled_are_not_missed(misfire: MisfirePolicy) -> None:
     on = True
     with Scene(misfire, enabled=lambda: on) as scene:
         a, _b = scene.start_in_turn("a", "b")
@@ -516,7 +517,7 @@ def test_slots_while_the_job_was_disabled_are_not_missed(misfire: Misfire) -> No
 
 
 @policy
-def test_a_job_never_seen_before_owes_nothing(misfire: Misfire) -> None:
+def test_a_job_never_seen_before_owes_nothing(misfire: MisfirePolicy) -> None:
     with Scene(misfire) as scene:
         scene.until(73)
         (a,) = scene.start_in_turn("a")

@@ -13,14 +13,13 @@ import pytest
 
 from singletonjob._cron import Cron
 from singletonjob._errors import ScheduleError
-from singletonjob._model import Now
+from singletonjob._model import MisfirePolicy, Now
 from singletonjob._schedule import (
     MISSED_LIMIT,
     CronSchedule,
     Due,
     FixedRateSchedule,
     IntervalSchedule,
-    Misfire,
     Missed,
     Schedule,
     Take,
@@ -451,7 +450,7 @@ def test_c28_a_loop_blocked_for_three_seconds_over_a_slot_runs_it_once() -> None
 
 
 @pytest.mark.parametrize("misfire", ["skip", "fire_once", "catch_up"])
-def test_s6_what_was_due_before_the_store_started_is_reported_and_never_run_late(misfire: Misfire) -> None:
+def test_s6_what_was_due_before_the_store_started_is_reported_and_never_run_late(misfire: MisfirePolicy) -> None:
     # The store came back with the state of 11:55; what was claimed since then may have run.
     up_from = NOON - 90 * SECOND
     known = state(slot=NOON - 5 * MINUTE, done=NOON - 5 * MINUTE)._replace(up_from=up_from)
@@ -463,7 +462,7 @@ def test_s6_what_was_due_before_the_store_started_is_reported_and_never_run_late
 
 
 @pytest.mark.parametrize(("misfire", "runs"), [("skip", []), ("fire_once", [4]), ("catch_up", [0, 1, 2, 3, 4])])
-def test_c28_five_slots_that_nobody_led_through(misfire: Misfire, runs: list[int]) -> None:
+def test_c28_five_slots_that_nobody_led_through(misfire: MisfirePolicy, runs: list[int]) -> None:
     last = NOON - HOUR
     now = NOON + 4 * HOUR + 5 * MINUTE
     drive = Drive(CronSchedule(HOURLY, misfire), state(wall=now, slot=last, done=last, mark=MARK), wall=now)
@@ -502,7 +501,7 @@ def test_a_slot_at_the_very_end_of_a_run_is_dropped_by_skip() -> None:
 
 @pytest.mark.parametrize(("misfire", "starts"), [("fire_once", [0, 3, 5]), ("catch_up", [0, 1, 2])])
 def test_a_slot_that_the_job_s_own_run_made_late_runs_after_it_unless_skipped(
-    misfire: Misfire, starts: list[int]
+    misfire: MisfirePolicy, starts: list[int]
 ) -> None:
     drive = Drive(CronSchedule(EACH_MINUTE, misfire), wall=NOON - 1)
     for _ in range(3):
@@ -564,7 +563,7 @@ def test_slots_while_the_job_was_off_are_not_missed() -> None:
 
 def test_a_changed_expression_owes_nothing_for_the_past() -> None:
     begin = at(NOON + 1)
-    misfires: tuple[Misfire, ...] = ("skip", "fire_once", "catch_up")
+    misfires: tuple[MisfirePolicy, ...] = ("skip", "fire_once", "catch_up")
     for misfire in misfires:
         schedule = CronSchedule(HOURLY, misfire)
         ticker = schedule.ticker(begin, state(slot=NOON - 5 * HOUR, mark="0ther"))
@@ -632,7 +631,7 @@ def test_a_clock_set_back_for_longer_does_not_idle_the_job() -> None:
 
 
 @pytest.mark.parametrize(("misfire", "extra"), [("skip", 1), ("fire_once", 1), ("catch_up", 10)])
-def test_c52_a_machine_that_slept_for_hours_runs_no_burst(misfire: Misfire, extra: int) -> None:
+def test_c52_a_machine_that_slept_for_hours_runs_no_burst(misfire: MisfirePolicy, extra: int) -> None:
     drive = Drive(CronSchedule(EACH_MINUTE, misfire), wall=NOON + 10 * SECOND)
     drive.sleep(4 * 3600)
     drive.run(175)
@@ -654,7 +653,7 @@ def test_missed_slots_are_grouped_by_their_cause_in_order() -> None:
 
 
 @pytest.mark.parametrize("misfire", ["skip", "fire_once", "catch_up"])
-def test_c51_the_count_of_missed_slots_stops_at_a_limit_and_first_and_last_stay_exact(misfire: Misfire) -> None:
+def test_c51_the_count_of_missed_slots_stops_at_a_limit_and_first_and_last_stay_exact(misfire: MisfirePolicy) -> None:
     now = NOON + 365 * 24 * HOUR + 31 * SECOND
     schedule = CronSchedule(EACH_MINUTE, misfire)
     began = time.process_time()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singletonjob._cron import Cron
-from singletonjob._model import Now
-from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule, Misfire, Ticker
+from singletonjob._model import MisfirePolicy, Now
+from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule, Ticker
 from singletonjob.stores.protocol import JobState
 
 SECOND = 1_000_000
@@ -177,7 +177,7 @@ class ModelStore:
     ),
 )
 def test_a_slot_runs_at_most_once_over_all_terms_and_claims_only_grow(
-    misfire: Misfire, expression: str, terms: list[tuple[int, int, list[tuple[int, int, bool]]]]
+    misfire: MisfirePolicy, expression: str, terms: list[tuple[int, int, list[tuple[int, int, bool]]]]
 ) -> None:
     schedule, store = CronSchedule(Cron(expression), misfire), ModelStore()
     true, ran = START, list[int]()
@@ -212,7 +212,7 @@ def test_a_slot_runs_at_most_once_over_all_terms_and_claims_only_grow(
     owed=st.integers(0, 1200),
 )
 def test_each_slot_is_run_or_reported_exactly_once(
-    misfire: Misfire, limit: int, steps: list[tuple[int, int]], owed: int
+    misfire: MisfirePolicy, limit: int, steps: list[tuple[int, int]], owed: int
 ) -> None:
     cron = Cron("*/2 * * * *")
     schedule = CronSchedule(cron, misfire, catch_up_limit=limit)

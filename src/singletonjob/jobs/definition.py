@@ -6,7 +6,7 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from .._errors import ConfigError, ScheduleError
 from .body import bind_run, identity, is_async
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from .._lease import Run, Term
-    from .._model import Reason
+    from .._model import MisfirePolicy, Reason
     from .._schedule import Schedule
     from .duration import Duration
     from .timing import Shape
 
 __all__ = ["CronJob", "FixedRateJob", "IntervalJob", "Job", "JobDefinition", "define", "define_class_form"]
-
-MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
-"""What becomes of slots that were missed: the newest may run late, one runs for all, or each runs."""
 
 Every: TypeAlias = "Duration | Callable[[], Duration]"
 """The interval of an interval job; a function without parameters is asked again after each run."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .._lease import Run
-    from .._schedule import Misfire
+    from .._model import MisfirePolicy
     from .sim_history import History
     from .sim_replica import Process
     from .sim_threads import SimWorker
@@ -41,7 +41,7 @@ class JobPlan(NamedTuple):
     name: str
     shape: str
     every: Any
-    misfire: Misfire
+    misfire: MisfirePolicy
     bodies: Mapping[str, float]
     sync: bool = False
 

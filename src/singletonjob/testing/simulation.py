@@ -24,7 +24,7 @@ from .sim_time import SimClock, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._schedule import Misfire
+    from .._model import MisfirePolicy
 
 __all__ = ["Settings", "Simulation"]
 
@@ -151,7 +151,7 @@ class Simulation:
         random = self._random
         shape = ["fixed", "cron", "interval"][number % 3] if random.random() < 0.7 else ["cron", "interval"][number % 2]
         every: Any = {"fixed": 0.7, "interval": 0.9, "cron": "*/2 * * * * *"}[shape]
-        misfire: Misfire = random.choice(["skip", "skip", "fire_once", "catch_up"])
+        misfire: MisfirePolicy = random.choice(["skip", "skip", "fire_once", "catch_up"])
         sync = random.random() < self.profile.sync
         bodies = self.profile.sync_bodies if sync else self.profile.bodies
         return JobPlan(f"{shape}-{number}", shape, every, misfire, bodies, sync)

@@ -9,9 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .._errors import ConfigError, SingletonJobError
-from .._lease import instant
-from .._model import RunFinished, RunStarted
-from ..events import EventQueue
+from .._model import RunFinished, RunStarted, instant
+from ..event_queue import EventQueue
 from ..jobs.duration import duration
 from ..jobs.options import resolve
 from ..journal import Journal
