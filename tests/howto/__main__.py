@@ -12,7 +12,8 @@ from howto.fresh import follow_each
 
 def main(wanted: list[str]) -> int:
     """Follow the pages with these names, or all; 0 when each does what it says, 1 when one does not, 2 for no page."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores both
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     found = {path.stem: path for path in pages()}
     names = [Path(name).stem for name in wanted] or list(found)
     if unknown := [name for name in names if name not in found]:

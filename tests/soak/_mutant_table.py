@@ -443,12 +443,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "test_when_the_lease_is_lost_the_run_in_flight_is_cancelled",
         ),
         (
-            "a hook may outlive a stop",
-            "min(self.options.shutdown_grace, self._stop_by - self._clock.boot())",
-            "self.options.shutdown_grace",
-            "test_at_a_stop_a_hook_that_hangs_has_what_is_left_of_the_grace_and_the_lease_is_released_after_it",
-        ),
-        (
             "drained before the body has ended",
             "        self._ledger.elected(lease)\n",
             "        self._ledger.elected(lease)\n        self._drained(lease, died=False)\n",
@@ -459,6 +453,22 @@ MUTANTS: tuple[Mutant, ...] = (
             '                if take.late or take.missed:\n                    self._ledger.lost(lease, take, "overlap")\n',
             "",
             "test_a_tick_that_arrives_while_a_run_is_in_flight_is_dropped_and_counted",
+        ),
+    ),
+    *_of(
+        "farewell.py",
+        RUNS,
+        (
+            "a hook may outlive a stop",
+            "min(options.shutdown_grace, stop_by - now)",
+            "options.shutdown_grace",
+            "test_at_a_stop_a_hook_that_hangs_has_what_is_left_of_the_grace_and_the_lease_is_released_after_it",
+        ),
+        (
+            "a hook that heeds no cancellation keeps its lease",
+            "    lease.limit = now + seconds + options.margin / 2\n",
+            "",
+            "test_a_hook_that_heeds_no_cancellation_is_stuck_past_its_time_and_its_lease_goes_to_another",
         ),
     ),
     *_of(
