@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
@@ -72,6 +73,7 @@ class Heartbeat:
         self.leases: dict[str, Lease] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._gone = asyncio.Event()  # of the job loop: the thread has nothing left to do
         self._wake: asyncio.Event
         self._call: asyncio.Task[None] | None = None
         self._subscribed = False
@@ -106,6 +108,7 @@ class Heartbeat:
                 error = raised
             # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else may.
             self._service.post(partial(self._service.heartbeat_ended, error))
+        self._service.post(self._gone.set)
 
     def post(self, order: Callable[[float], None]) -> None:
         """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
@@ -124,9 +127,8 @@ class Heartbeat:
 
     async def join(self, seconds: float) -> None:
         """Wait for the thread to end, but no longer than that; not by `Thread.join`, which would hold up the loop."""
-        until = self._clock.boot() + seconds
-        while self._thread is not None and self._thread.is_alive() and self._clock.boot() < until:  # noqa: ASYNC110 - a thread
-            await asyncio.sleep(0.002)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), 0 if self._thread is None else seconds)
 
     # -- the loop --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ._errors import LeadershipLost
-from ._model import instant
+from .instants import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,7 @@ clocks, read together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "Elected",
@@ -28,7 +25,6 @@ __all__ = [
     "StoreDown",
     "StoreUp",
     "TicksDropped",
-    "instant",
 ]
 
 Reason: TypeAlias = Literal["lost", "expired", "stuck", "shutdown", "disabled", "paused", "resigned"]
@@ -51,13 +47,6 @@ class Now(NamedTuple):
 
     wall: int
     boot: float
-
-
-def instant(wall: int) -> datetime:
-    """The aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
-    from datetime import UTC, datetime, timedelta
-
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
 
 
 # -- what users see ------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import os
 from math import inf
 from typing import TYPE_CHECKING
 
-from ._model import instant
 from ._schedule import CronSchedule
+from .instants import instant
 from .jobs.sources import told
 
 if TYPE_CHECKING:

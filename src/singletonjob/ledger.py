@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped, instant
+from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from .instants import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._model import instant
 from .histogram import Histogram
+from .instants import instant
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -31,7 +31,7 @@ import pytest
 
 from simulation.scenario import BEAT, TRAVEL, Fleet, Job, micros
 from singletonjob import Misfired
-from singletonjob._model import instant
+from singletonjob.instants import instant
 from singletonjob.stores.protocol import ClaimSlot
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ import pytest
 from singletonjob import LeadershipLost
 from singletonjob._clock import SystemClock
 from singletonjob._lease import Fence, Lease, Run, StopSignal, Term
-from singletonjob._model import Now, instant
+from singletonjob._model import Now
 from singletonjob._timer import Timers
+from singletonjob.instants import instant
 from virtual_loop import VirtualClock, run_virtually, the_loop
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .._errors import ConfigError, SingletonJobError
-from .._model import RunFinished, RunStarted, instant
+from .._model import RunFinished, RunStarted
 from ..event_queue import EventQueue
+from ..instants import instant
 from ..jobs.duration import duration
 from ..jobs.options import resolve
 from ..journal import Journal
