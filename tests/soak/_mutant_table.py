@@ -1068,20 +1068,26 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a renewal at rest hears no order",
-            "    call('HSET', key, 'rest', '', unpack(fields))",
+            "    call('HSET', key, 'ok', '', unpack(fields))",
             "    call('HSET', key, unpack(fields))",
             "test_an_order_is_read_by_a_leader_whose_renewals_met_none_before",
         ),
         (
             "redis: a renewal at rest needs no token",
-            "if field[1] ~= token or field[2] ~= '1' then",
-            "if field[2] ~= '1' then",
+            "try('HGET', key, 'ok') == token",
+            "try('HGET', key, 'ok') ~= ''",
+            "test_a_renewal_of_an_earlier_term_of_the_same_replica_is_refused",
+        ),
+        (
+            "redis: a new term leaves the one before at rest",
+            "'since', text(wall), 'ok', ''}",
+            "'since', text(wall)}",
             "test_a_renewal_of_an_earlier_term_of_the_same_replica_is_refused",
         ),
         (
             "redis: a renewal at rest needs no lock",
-            "  return call('PEXPIRE', lock, milliseconds) == 1",
-            "  call('PEXPIRE', lock, milliseconds)\n  return true",
+            "try('PEXPIRE', lock, milliseconds) == 1",
+            "try('PEXPIRE', lock, milliseconds)",
             "test_a_renewal_behind_the_release_in_one_batch_is_refused",
         ),
         (

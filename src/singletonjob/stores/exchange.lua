@@ -20,6 +20,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- globals are looked up by name each time
 local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local names = #KEYS % 2 -- 1: there is a set of names in front of the pairs
 local time = redis.call('TIME')
@@ -29,7 +30,6 @@ if void_at and wall > void_at then
 end
 
 local command = ''
-local match = string.match -- a name of the language is looked up each time it is used
 local named, news = {}, {} -- jobs that belong into the set of names, and those that somebody should look at
 
 -- Not every server's error says which command it was that failed.
@@ -45,12 +45,12 @@ if ARGV[4] and string.sub(ARGV[4], 1, 1) == 'N' then
   for number = 1, #ARGV - 3 do
     locks[number] = KEYS[names + 2 * number - 1]
   end
-  held = redis.pcall('MGET', unpack(locks))
+  held = try('MGET', unpack(locks))
 end
 
 local function load(key)
   local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger',
-    'rest')
+    'ok')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
@@ -59,7 +59,7 @@ local function load(key)
     paused = field[7] or '',
     resign = field[8] or '',
     trigger = field[9] or '',
-    rest = field[10],
+    ok = field[10],
     mark = '',
     done = '',
     ended = '',
@@ -162,7 +162,7 @@ function handle.A(job, lock, key, number, milliseconds, above)
     return 'B;resigned;' .. mine .. ';' .. resigned
   end
   local token = text(math.max(state.token + 1, tonumber(above) + 1, wall))
-  local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall)}
+  local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall), 'ok', ''}
   local off = state.off
   if (not off and not state.slot) or (off and off < 0) then
     off = wall -- never seen before, or switched off until now: earlier slots are not owed
@@ -181,19 +181,15 @@ function handle.A(job, lock, key, number, milliseconds, above)
   return 'G;' .. token .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';' .. (state.slot_text or '')
 end
 
--- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. `rest` says that a renewal
--- saw none in force; each order clears it. So the state need not be taken apart.
+-- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. `ok` is the token of a term
+-- whose renewal saw none in force; each order clears it, and the next term. So the state need not be taken apart.
 local function renewed_at_rest(request, lock, key)
   local token, milliseconds = match(request, '^N;[^;]+;(%d+);(%d+);;;;$')
   if not token then
     return false
   end
-  local field = call('HMGET', key, 'token', 'rest')
-  if field[1] ~= token or field[2] ~= '1' then
-    return false
-  end
-  -- 0: a release before it in this batch was faster.
-  return call('PEXPIRE', lock, milliseconds) == 1
+  -- An error is neither; the way through the state meets it again. 0: a release before it in this batch was faster.
+  return try('HGET', key, 'ok') == token and try('PEXPIRE', lock, milliseconds) == 1
 end
 
 function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
@@ -210,9 +206,9 @@ function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
     fields[#fields + 1] = text(wall)
   end
   local resigned = resignation_ends(state)
-  if not paused and not resigned and trigger == '' and state.rest ~= '1' then
-    fields[#fields + 1] = 'rest'
-    fields[#fields + 1] = '1'
+  if not paused and not resigned and trigger == '' and state.ok ~= token then
+    fields[#fields + 1] = 'ok'
+    fields[#fields + 1] = token
   end
   if fields[1] then
     call('HSET', key, unpack(fields))
@@ -287,7 +283,7 @@ end
 local function ordered(job, lock, key, outcome, fields)
   local holder = call('GET', lock)
   if fields then
-    call('HSET', key, 'rest', '', unpack(fields))
+    call('HSET', key, 'ok', '', unpack(fields))
     news[#news + 1] = job
   end
   return 'O;' .. outcome .. ';' .. (holder and text(call('PTTL', lock)) or '') .. ';' .. (holder or '')
@@ -390,7 +386,7 @@ end
 reply[4] = table.concat(verdicts, '\n')
 
 local function attempt(place, name, ...)
-  local done = redis.pcall(name, ...)
+  local done = try(name, ...)
   if type(done) == 'table' and done.err then
     reply[place] = done.err
   end
