@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,8 @@ class Cluster:
             place.mkdir()
             options = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "cluster-require-full-coverage": "no"}
             if tls is not None:
-                options |= {"tls-port": str(free_port(55_000)), "tls-cluster": "yes", "tls-replication": "yes", **tls}
-            node = Server(kind, place, options, free_port(55_000))
+                options |= {"tls-port": str(free_port()), "tls-cluster": "yes", "tls-replication": "yes", **tls}
+            node = Server(kind, place, options)
             (self.nodes if number < masters else self.replicas).append(node)
 
     @property
@@ -90,9 +91,25 @@ class Cluster:
         return dict(line.split(":") for line in told.split())
 
     def flush(self) -> None:
+        """Forget all keys, and what was published before: a node may tell it much later than its neighbour did."""
         for node in self._all:
             if self.is_master(node):
                 self.run(node, "FLUSHALL")
+        with ExitStack() as stack:
+            clients = [stack.enter_context(node.client()) for node in self._all]
+            told = [stack.enter_context(client.pubsub()) for client in clients]
+            for subscription in told:
+                subscription.subscribe("flushed")
+                subscription.get_message(timeout=10)
+            unheard = [set(range(len(clients))) for _ in told]  # by each node, of whom
+            deadline = time.monotonic() + 10
+            while any(unheard):  # what is published while nodes connect to one that came back is lost
+                assert time.monotonic() < deadline, f"nodes do not tell what others publish: {unheard}"
+                for publisher in set().union(*unheard):
+                    clients[publisher].publish("flushed", publisher)
+                for publishers, subscription in zip(unheard, told, strict=True):
+                    while publishers and (message := subscription.get_message(timeout=0.1)):
+                        publishers.discard(int(message["data"]))
 
     def is_master(self, node: Server) -> bool:
         return bool(self.run(node, "INFO", "replication")["role"] == "master")
