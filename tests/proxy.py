@@ -7,6 +7,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from servers import free_port
+
 if TYPE_CHECKING:
     import ssl
     from typing import Self
@@ -34,7 +36,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._gates = {"up": asyncio.Event(), "down": asyncio.Event()}
-        self.port = 0
+        self.port = free_port()
 
     async def __aenter__(self) -> Self:
         self.let_through()
@@ -51,7 +53,6 @@ class Proxy:
     async def listen(self) -> None:
         """Accept connections, on the same port as before `refuse`."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
         """Cut all connections, and refuse new ones until `listen`."""

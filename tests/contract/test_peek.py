@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from servers import ALL_KINDS, Server, free_port
+from servers import ALL_KINDS, Server
 from singletonjob import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.memory import MemoryStore
@@ -307,7 +307,7 @@ async def test_a_replica_and_a_cluster_node_are_told_apart_from_a_server_that_wi
     finally:
         client.replicaof("NO", "ONE")
     with (
-        Server(server.kind, tmp_path, {"cluster-enabled": "yes"}, free_port(55_000)) as node,
+        Server(server.kind, tmp_path, {"cluster-enabled": "yes"}) as node,
         pytest.raises(StoreError, match="a node of a Cluster"),
     ):
         await from_url(node.url).peek("p")

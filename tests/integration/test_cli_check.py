@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from servers import KINDS, Server, free_port
+from servers import KINDS, Server
 from singletonjob.cli import main
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_a_replica_a_cluster_node_a_wrong_password_and_no_answer_are_exit_code_1
     with Server(kind, project, {"replicaof": "127.0.0.1 1"}) as replica:
         assert "read-only replica; name the primary in the URL" in error(replica.url)
     assert "redis store: 127.0.0.1" in error(replica.url)
-    with Server(kind, project, {"cluster-enabled": "yes"}, free_port(55_000)) as node:
+    with Server(kind, project, {"cluster-enabled": "yes"}) as node:
         assert "node of a Cluster" in error(node.url)
     with Server(kind, project, {"requirepass": "right"}) as guarded:
         assert "does not take the password" in error(guarded.url.replace("//", "//:wrong@"))

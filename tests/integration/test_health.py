@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from servers import free_port
 from singletonjob import SingletonJobs
 from singletonjob.cli import main
 from singletonjob.probes import HealthServer
@@ -444,8 +445,7 @@ def test_health_of_what_is_not_2xx_is_exit_code_1_and_one_line(capsys: pytest.Ca
 
 
 def test_health_of_a_port_where_nobody_listens_is_exit_code_1_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     line = f"singletonjob health: http://127.0.0.1:{port}/livez: Connection refused\n"
     assert asked(capsys, f":{port}") == (1, "", line)
 

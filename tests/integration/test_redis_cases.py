@@ -20,7 +20,7 @@ from integration.test_redis_store import FAST
 from proxy import Proxy
 from redis_replicas import lock, state
 from replicas import boot
-from servers import KINDS, OLDEST, Server, free_port
+from servers import KINDS, OLDEST, Server
 from singletonjob import SingletonJobs, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Acquire, Batch, Inspectable
@@ -281,7 +281,7 @@ async def test_c90_a_plain_url_to_a_cluster_says_so_and_nothing_runs(tmp_path: P
         for number in range(2):
             (tmp_path / str(number)).mkdir()
             options = {"cluster-enabled": "yes"}
-            node = Server("valkey-9", tmp_path / str(number), options=options, port=free_port(55_000))
+            node = Server("valkey-9", tmp_path / str(number), options=options)
             nodes.append(stack.enter_context(node))
         inside: list[Any] = [stack.enter_context(node.client(decode_responses=True)) for node in nodes]
         inside[0].execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
