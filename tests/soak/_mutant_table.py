@@ -1104,8 +1104,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: an order is no news",
-            "    call('HSET', key, 'rest', '', unpack(fields))\n    news[#news + 1] = job\n",
-            "    call('HSET', key, 'rest', '', unpack(fields))\n",
+            "    call('HSET', key, 'ok', '', unpack(fields))\n    news[#news + 1] = job\n",
+            "    call('HSET', key, 'ok', '', unpack(fields))\n",
             "test_each_order_that_changes_something_is_heard",
         ),
     ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import uvloop
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from singletonjob._clock import BOOT_CLOCK, SystemClock
@@ -360,6 +360,7 @@ def test_on_an_injected_clock_the_loops_own_timers_serve_and_are_never_early_by_
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(-2, 30), st.integers(0, 10)), min_size=1, max_size=60)
 )
+@example([(0, 10, 0), (1, 5, 0), (1, 20, 0)])  # the second one's old entry is the first of all, and void
 def test_there_whatever_is_set_set_again_and_cancelled_each_timer_fires_at_the_time_it_was_last_set_to(
     history: list[tuple[int, int | None, int]],
 ) -> None:
