@@ -39,6 +39,10 @@ BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MO
 _boot = time.monotonic if BOOT_CLOCK is None else partial(time.clock_gettime, BOOT_CLOCK)
 
 
+# A named tuple's own `__new__` is a function in Python, and both clocks are read twice a tick.
+_as_now = partial(tuple.__new__, Now)  # pyright: ignore[reportUnknownMemberType]
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -50,4 +54,4 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def now(self) -> Now:
-        return Now(time.time_ns() // 1000, _boot())
+        return _as_now((time.time_ns() // 1000, _boot()))

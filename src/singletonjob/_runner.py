@@ -256,12 +256,11 @@ class Runner:
             if self._trigger:
                 now = await self._run_triggered(lease, ticker)
                 continue
-            wake = ticker.wake(now)
-            when = wake.boot if wake.wall is None else wake.wall
+            when = ticker.wake(now)
             if when is None:
                 self._ledger.no_future_slot(lease)
             elif timer is None:
-                timer = (self._timers.at_boot if wake.wall is None else self._timers.at_wall)(when, self._sleeper.ring)
+                timer = (self._timers.at_wall if ticker.on_wall else self._timers.at_boot)(when, self._sleeper.ring)
             else:
                 timer.set(when)
             await self._sleeper

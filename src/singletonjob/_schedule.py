@@ -40,7 +40,6 @@ __all__ = [
     "Schedule",
     "Take",
     "Ticker",
-    "Wake",
 ]
 
 MISSED_LIMIT: Final = 1_000
@@ -54,14 +53,6 @@ _SLOT_AHEAD = 600_000_000
 _LATE_LIMIT = 60_000_000
 
 # Not frozen, and no named tuples: some are made with every tick, and those take twice as long to make.
-
-
-@dataclass(slots=True)
-class Wake:
-    """When to look again, on the wall clock (microseconds) or on the boot clock (seconds); neither: never."""
-
-    wall: int | None = None
-    boot: float | None = None
 
 
 @dataclass(slots=True)
@@ -110,10 +101,15 @@ class Ticker(Protocol):
         """Every slot up to this instant was given out by `take`, to run or as missed; None where nothing is claimed."""
         ...
 
-    def wake(self, now: Now) -> Wake:
+    @property
+    def on_wall(self) -> bool:
+        """Whether `wake` is on the wall clock; always the same. Who sleeps on it must be woken when it is set."""
+        ...
+
+    def wake(self, now: Now) -> float | None:
         """When something is due next, as of the last `take` or `ended`; a moment that has passed means at once.
 
-        It is always on the same clock. Whoever sleeps on the wall clock must be woken when it is set, and ask `take`.
+        In microseconds of the wall clock, or in seconds of the boot clock. None: never.
         """
         ...
 
@@ -169,14 +165,15 @@ class IntervalSchedule:
 
 class _IntervalTicker:
     __slots__ = ("_at", "_schedule")
+    on_wall = False
     settled = None
 
     def __init__(self, schedule: IntervalSchedule, at: float) -> None:
         self._schedule = schedule
         self._at = at
 
-    def wake(self, now: Now) -> Wake:  # noqa: ARG002 - the wall clock may say what it likes
-        return Wake(boot=self._at)
+    def wake(self, now: Now) -> float:  # noqa: ARG002 - the wall clock may say what it likes
+        return self._at
 
     def take(self, now: Now) -> Take:
         if now.boot < self._at:
@@ -225,17 +222,18 @@ class FixedRateSchedule:
 
 
 class _FixedRateTicker:
-    __slots__ = ("_next", "_reached", "_schedule")
+    __slots__ = ("_next", "_offset", "_period", "_reached")
+    on_wall = True
     settled = None
 
     def __init__(self, schedule: FixedRateSchedule, now: Now, state: JobState) -> None:
-        self._schedule = schedule
+        self._offset, self._period = schedule.offset, schedule.period
         self._reached = schedule.tick(now.wall)  # the newest grid point that this clock has shown
         started = now.wall if state.slot is None or state.slot > now.wall + _TICK_AHEAD else state.slot
         self._next = schedule.tick(max(now.wall, started)) + 1
 
-    def wake(self, now: Now) -> Wake:  # noqa: ARG002 - `take` and `ended` have looked
-        return Wake(self._schedule.point(self._next))
+    def wake(self, now: Now) -> int:  # noqa: ARG002 - `take` and `ended` have looked
+        return self._offset + self._next * self._period
 
     def take(self, now: Now) -> Take:
         tick = self._look(now)
@@ -243,7 +241,7 @@ class _FixedRateTicker:
         if late < 0:
             return NOTHING
         self._next = tick + 1
-        return Take(Due(self._schedule.point(tick), tick), late)
+        return Take(Due(self._offset + tick * self._period, tick), late)
 
     def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - all points up to now are decided
         tick = self._look(now)
@@ -259,8 +257,7 @@ class _FixedRateTicker:
         After a smaller step the grid waits, so that no tick runs twice. After a larger one that would be an idle gap
         as long as the step: the ticks of the time that comes again run, by their new instants.
         """
-        schedule = self._schedule
-        tick = (now.wall - schedule.offset) // schedule.period
+        tick = (now.wall - self._offset) // self._period
         if tick > self._reached:
             self._reached = tick
         elif tick < self._reached - 1:
@@ -340,6 +337,7 @@ class CronSchedule:
 
 class _CronTicker:
     __slots__ = ("_begin", "_decided", "_next", "_overlap", "_reached", "_report", "_schedule")
+    on_wall = True
 
     def __init__(self, schedule: CronSchedule, now: Now, state: JobState) -> None:
         self._schedule = schedule
@@ -368,9 +366,9 @@ class _CronTicker:
     def settled(self) -> int | None:
         return self._decided
 
-    def wake(self, now: Now) -> Wake:
+    def wake(self, now: Now) -> int | None:
         self._look(now)
-        return Wake(wall=now.wall if self._report else self._next)
+        return now.wall if self._report else self._next
 
     def take(self, now: Now) -> Take:
         self._look(now)

@@ -41,7 +41,24 @@ class Timer:
         self.number: int = 0  # of its entry in the heap; 0: it waits for nothing; an entry of another number is void
 
     def set(self, when: float) -> None:
-        self._queue.set(self, when)
+        queue = self._queue
+        heap = queue.heap
+        if self.number:
+            queue.void += 1
+        queue.count = self.number = number = queue.count + 1
+        if queue.void > 64 and queue.void > len(heap) // 2:
+            # A run's time limit is set with each run and hardly ever reached; they must not pile up.
+            heap[:] = [entry for entry in heap if entry[2].number == entry[1]]
+            heapq.heapify(heap)
+            queue.void = 0
+        if when <= queue.ringing:
+            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
+            queue.meanwhile.append((when, number, self))
+            return
+        heapq.heappush(heap, (when, number, self))
+        # The entry and not the timer: an older entry of it, now void, may still be first, with others before `when`.
+        if heap[0][1] == number and queue.ringing == -inf:
+            queue.alarm.set(when)
 
     def cancel(self) -> None:
         if self.number:
@@ -54,42 +71,23 @@ class _Queue:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self._heap: list[tuple[float, int, Timer]] = []
-        self._count = 0
-        self._ringing = -inf  # up to when it rings just now
-        self._meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings, and due already
+        self.heap: list[tuple[float, int, Timer]] = []
+        self.count = 0
+        self.ringing = -inf  # up to when it rings just now
+        self.meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings, and due already
         self.void: int = 0
         self.alarm: Alarm
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(self, callback)
-        self.set(timer, when)
+        timer.set(when)
         return timer
-
-    def set(self, timer: Timer, when: float) -> None:
-        if timer.number:
-            self.void += 1
-        self._count = timer.number = number = self._count + 1
-        heap = self._heap
-        if self.void > 64 and self.void > len(heap) // 2:
-            # A run's time limit is set with each run and hardly ever reached; they must not pile up.
-            heap[:] = [entry for entry in heap if entry[2].number == entry[1]]
-            heapq.heapify(heap)
-            self.void = 0
-        if when <= self._ringing:
-            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
-            self._meanwhile.append((when, number, timer))
-            return
-        heapq.heappush(heap, (when, number, timer))
-        # The entry and not the timer: an older entry of it, now void, may still be first, with others before `when`.
-        if heap[0][1] == number and self._ringing == -inf:
-            self.alarm.set(when)
 
     def ring(self, *, stepped: bool = False) -> None:
         """Call what is due; after a step of the clock everything, since each sleeper must look at it anew."""
-        heap = self._heap
+        heap = self.heap
         # What is set meanwhile needs no alarm of its own: it is set once, for the earliest.
-        self._ringing = now = inf if stepped else self.now()
+        self.ringing = now = inf if stepped else self.now()
         try:
             # Those set meanwhile wait for the next turn of the loop, however early they want to be called.
             while heap and (heap[0][0] <= now or heap[0][2].number != heap[0][1]):
@@ -100,9 +98,9 @@ class _Queue:
                 else:
                     self.void -= 1
         finally:
-            self._ringing = -inf
-            while self._meanwhile:
-                heapq.heappush(heap, self._meanwhile.pop())
+            self.ringing = -inf
+            while self.meanwhile:
+                heapq.heappush(heap, self.meanwhile.pop())
             if heap:
                 self.alarm.set(heap[0][0])
 

@@ -200,7 +200,7 @@ def test_the_fence_of_a_running_app_waits_on_the_clock_that_counts_a_suspend(loo
             await asyncio.wait_for(started.wait(), 30)
             assert app._service is not None
             timers = app._service._timers._boot
-            callbacks = [timer.callback for _, _, timer in timers._heap]
+            callbacks = [timer.callback for _, _, timer in timers.heap]
             assert any(isinstance(getattr(callback, "__self__", None), Fence) for callback in callbacks)
             assert isinstance(timers.alarm, TimerFd)
             about = Path(f"/proc/self/fdinfo/{timers.alarm._fd}").read_text()

@@ -734,4 +734,4 @@ def test_registering_loads_no_cron_evaluator_and_no_zones_unless_a_cron_job_asks
 
 def test_a_new_term_starts_from_the_schedule_that_was_registered(jobs: Jobs) -> None:
     job = jobs.of(lambda: None)
-    assert job.schedule.ticker(NOW, JobState(wall=NOW.wall)).wake(NOW).boot == NOW.boot
+    assert job.schedule.ticker(NOW, JobState(wall=NOW.wall)).wake(NOW) == NOW.boot

@@ -23,7 +23,6 @@ from singletonjob._schedule import (
     Missed,
     Schedule,
     Take,
-    Wake,
 )
 from singletonjob.stores.protocol import JobState
 
@@ -79,12 +78,11 @@ class Drive:
         self.wall += round(seconds * 1e6)
         self.boot += seconds
 
-    def until(self, wake: Wake) -> float:
-        if wake.boot is not None:
-            return max(0.0, wake.boot - self.boot)
-        if wake.wall is not None:
-            return max(0, wake.wall - self.wall) / 1e6
-        return math.inf
+    def until(self, wake: float | None) -> float:
+        """In seconds."""
+        if wake is None:
+            return math.inf
+        return max(0.0, (wake - self.wall) / 1e6 if self.ticker.on_wall else wake - self.boot)
 
     def take(self) -> Take:
         took = self.ticker.take(self.now)
@@ -121,15 +119,20 @@ def test_cases_45_numbers_hold_for_run_wait_run_as_well() -> None:
 # -- interval ---------------------------------------------------------------------------------------------------------
 
 
+def test_an_interval_sleeps_on_the_boot_clock_and_what_has_a_grid_on_the_wall_clock() -> None:
+    every: tuple[Schedule, ...] = IntervalSchedule(lambda: 1.0), FixedRateSchedule(1.0), CronSchedule(HOURLY)
+    assert [schedule.ticker(at(NOON), NEW).on_wall for schedule in every] == [False, True, True]
+
+
 def test_an_interval_job_runs_at_once_when_nobody_ever_ran_it() -> None:
     ticker = IntervalSchedule(lambda: 3600.0).ticker(at(NOON, 5.0), NEW)
-    assert ticker.wake(at(NOON, 5.0)) == Wake(boot=5.0)
+    assert ticker.wake(at(NOON, 5.0)) == 5.0
     assert ticker.take(at(NOON, 5.0)) == Take(Due(NOON))
 
 
 def test_an_interval_is_kept_from_the_last_known_end_anywhere() -> None:
     ticker = IntervalSchedule(lambda: 10.0).ticker(at(NOON, 100.0), state(ended_ago=4.0))
-    assert ticker.wake(at(NOON, 100.0)) == Wake(boot=106.0)
+    assert ticker.wake(at(NOON, 100.0)) == 106.0
     assert ticker.take(at(NOON, 105.9)) == Take()
     assert ticker.take(at(NOON + 7 * SECOND, 107.0)) == Take(Due(NOON + 6 * SECOND))
 
@@ -143,9 +146,9 @@ def test_the_interval_is_counted_from_the_end_and_read_again_after_each_run() ->
     gaps = iter([5.0, 7.0])
     ticker = IntervalSchedule(lambda: next(gaps)).ticker(at(NOON, 0.0), NEW)
     ticker.ended(Due(NOON), at(NOON, 3.0))
-    assert ticker.wake(at(NOON, 3.0)) == Wake(boot=8.0)
+    assert ticker.wake(at(NOON, 3.0)) == 8.0
     ticker.ended(Due(NOON), at(NOON, 9.0))
-    assert ticker.wake(at(NOON, 9.0)) == Wake(boot=16.0)
+    assert ticker.wake(at(NOON, 9.0)) == 16.0
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, -math.inf])
@@ -177,7 +180,7 @@ def test_c54_an_interval_passes_a_clock_change_without_notice() -> None:
 def test_c29_an_interval_of_400_days_is_a_plain_number() -> None:
     drive = Drive(IntervalSchedule(lambda: 400 * 86400.0))
     drive.run(1)
-    assert drive.ticker.wake(drive.now) == Wake(boot=1000.0 + 400 * 86400)
+    assert drive.ticker.wake(drive.now) == 1000.0 + 400 * 86400
 
 
 # -- fixed rate -------------------------------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def test_an_offset_that_is_no_number_is_refused(offset: float) -> None:
 
 def test_the_first_tick_of_a_term_is_the_first_grid_point_after_its_begin() -> None:
     ticker = FixedRateSchedule(2.0).ticker(at(NOON), NEW)
-    assert ticker.wake(at(NOON)) == Wake(wall=NOON + 2 * SECOND)
+    assert ticker.wake(at(NOON)) == NOON + 2 * SECOND
     assert ticker.take(at(NOON + 1)) == Take()
     assert ticker.take(at(NOON + 2 * SECOND + 300)) == Take(
         Due(NOON + 2 * SECOND, tick=(NOON + 2 * SECOND) // (2 * SECOND))
@@ -214,15 +217,15 @@ def test_the_first_tick_of_a_term_is_the_first_grid_point_after_its_begin() -> N
 def test_c10_a_tick_of_the_previous_leader_is_not_repeated_by_a_slower_clock() -> None:
     slow = NOON - 700_000
     ticker = FixedRateSchedule(1.0).ticker(at(slow), state(slot=NOON))
-    assert ticker.wake(at(slow)) == Wake(wall=NOON + SECOND)
+    assert ticker.wake(at(slow)) == NOON + SECOND
     assert ticker.take(at(NOON)) == Take()
 
 
 def test_a_tick_reported_from_the_far_future_is_ignored() -> None:
     ticker = FixedRateSchedule(1.0).ticker(at(NOON), state(slot=NOON + 10 * SECOND))
-    assert ticker.wake(at(NOON)) == Wake(wall=NOON + 11 * SECOND)
+    assert ticker.wake(at(NOON)) == NOON + 11 * SECOND
     ticker = FixedRateSchedule(1.0).ticker(at(NOON), state(slot=NOON + 10 * SECOND + 1))
-    assert ticker.wake(at(NOON)) == Wake(wall=NOON + SECOND)
+    assert ticker.wake(at(NOON)) == NOON + SECOND
 
 
 def test_c15_a_wake_three_milliseconds_early_runs_nothing_and_asks_for_the_same_moment() -> None:
@@ -230,10 +233,10 @@ def test_c15_a_wake_three_milliseconds_early_runs_nothing_and_asks_for_the_same_
     ticks: list[int] = []
     moment = NOON
     while len(ticks) < 10_000:
-        wake = ticker.wake(at(moment)).wall
-        assert wake is not None
+        wake = ticker.wake(at(moment))
+        assert isinstance(wake, int)
         assert ticker.take(at(wake - 3_000)) == Take()
-        assert ticker.wake(at(wake - 3_000)).wall == wake
+        assert ticker.wake(at(wake - 3_000)) == wake
         due = ticker.take(at(wake)).due
         assert due is not None
         assert due.tick is not None
@@ -326,7 +329,7 @@ def test_a_large_step_back_during_a_run_leaves_no_idle_gap() -> None:
     drive.sleep(0.2)
     drive.wall -= 3600 * SECOND
     drive.end(due)
-    assert drive.ticker.wake(drive.now) == Wake(wall=NOON - 3599 * SECOND + SECOND)
+    assert drive.ticker.wake(drive.now) == NOON - 3599 * SECOND + SECOND
 
 
 @pytest.mark.parametrize("years", [10, 175])
@@ -368,7 +371,7 @@ def minutely(slot: int) -> Due:
 
 def test_a_slot_runs_when_its_time_comes_and_names_itself_for_the_claim() -> None:
     ticker = CronSchedule(HOURLY).ticker(at(NOON - MINUTE), NEW)
-    assert ticker.wake(at(NOON - MINUTE)) == Wake(wall=NOON)
+    assert ticker.wake(at(NOON - MINUTE)) == NOON
     assert ticker.take(at(NOON + 200)) == Take(hourly(NOON))
     assert ticker.take(at(NOON + 300)) == Take()
 
@@ -379,7 +382,7 @@ def test_c15_a_daily_slot_runs_once_although_each_wake_is_early() -> None:
     for day in range(30):
         slot = NOON + 17 * MINUTE + day * 24 * HOUR
         assert ticker.take(at(slot - 3_000)) == Take()
-        assert ticker.wake(at(slot - 3_000)) == Wake(wall=slot)
+        assert ticker.wake(at(slot - 3_000)) == slot
         assert ticker.take(at(slot)).due == hourly(slot)
         assert ticker.take(at(slot + 1_000)) == Take()
         ticker.ended(Due(slot, slot=slot), at(slot + 5_000))
@@ -413,7 +416,7 @@ def test_a_job_never_seen_before_owes_nothing_for_the_past() -> None:
 def test_c10_a_slot_claimed_by_the_previous_leader_is_not_repeated_by_a_slower_clock() -> None:
     slow = at(NOON - 400_000)
     ticker = CronSchedule(EACH_MINUTE).ticker(slow, state(slot=NOON, done=NOON))
-    assert ticker.wake(slow) == Wake(wall=NOON + MINUTE)
+    assert ticker.wake(slow) == NOON + MINUTE
 
 
 def test_c09_a_slot_that_came_while_nobody_led_still_runs_if_it_is_little_late() -> None:
@@ -545,9 +548,9 @@ def test_a_triggered_run_does_not_drop_a_slot_from_before_the_term() -> None:
 def test_a_claimed_run_whose_end_was_never_seen_is_reported_interrupted_once(done: int | None) -> None:
     begin = at(NOON - MINUTE)
     ticker = CronSchedule(HOURLY).ticker(begin, state(slot=NOON - HOUR, done=done, mark=MARK))
-    assert ticker.wake(begin) == Wake(wall=begin.wall)  # at once, so that the report does not wait for a slot
+    assert ticker.wake(begin) == begin.wall  # at once, so that the report does not wait for a slot
     assert ticker.take(begin) == Take(missed=(Missed(1, NOON - HOUR, NOON - HOUR, "interrupted"),))
-    assert ticker.wake(begin) == Wake(wall=NOON)
+    assert ticker.wake(begin) == NOON
     assert ticker.take(at(NOON)) == Take(hourly(NOON))
 
 
@@ -568,12 +571,12 @@ def test_a_changed_expression_owes_nothing_for_the_past() -> None:
         schedule = CronSchedule(HOURLY, misfire)
         ticker = schedule.ticker(begin, state(slot=NOON - 5 * HOUR, mark="0ther"))
         assert ticker.take(begin) == Take()
-        assert ticker.wake(begin) == Wake(wall=NOON + HOUR)
+        assert ticker.wake(begin) == NOON + HOUR
 
 
 def test_a_changed_expression_claims_no_slot_at_or_below_the_newest_claim() -> None:
     ticker = CronSchedule(EACH_MINUTE).ticker(at(NOON - SECOND), state(slot=NOON, mark="0ther"))
-    assert ticker.wake(at(NOON - SECOND)) == Wake(wall=NOON + MINUTE)
+    assert ticker.wake(at(NOON - SECOND)) == NOON + MINUTE
 
 
 @pytest.mark.parametrize("name", ["slot", "off"])
@@ -582,15 +585,15 @@ def test_a_stored_instant_from_a_wrong_clock_is_ignored_and_reported(name: str) 
     stored = state(slot=ahead) if name == "slot" else state(off=ahead)
     ticker = CronSchedule(HOURLY).ticker(at(NOON), stored)
     assert ticker.take(at(NOON)) == Take(missed=(Missed(1, ahead, ahead, "clock"),))
-    assert ticker.wake(at(NOON)) == Wake(wall=NOON + HOUR)
+    assert ticker.wake(at(NOON)) == NOON + HOUR
     believed = CronSchedule(EACH_MINUTE).ticker(at(NOON), state(off=NOON + 600 * SECOND))
-    assert believed.wake(at(NOON)) == Wake(wall=NOON + 660 * SECOND)
+    assert believed.wake(at(NOON)) == NOON + 660 * SECOND
 
 
 def test_a_replica_whose_clock_is_ten_minutes_behind_still_waits_for_a_claim_ten_minutes_ahead() -> None:
     begin = at(NOON - 599 * SECOND)
     ticker = CronSchedule(EACH_MINUTE).ticker(begin, state(wall=NOON, slot=NOON + 9 * MINUTE, done=NOON + 9 * MINUTE))
-    assert ticker.wake(begin) == Wake(wall=NOON + 10 * MINUTE)
+    assert ticker.wake(begin) == NOON + 10 * MINUTE
     assert ticker.take(at(begin.wall + MINUTE)) == Take()
 
 
@@ -625,7 +628,7 @@ def test_a_clock_set_back_for_longer_does_not_idle_the_job() -> None:
     drive = Drive(CronSchedule(HOURLY), wall=NOON - 1)
     drive.run(60)
     drive.wall -= 10 * 365 * 24 * HOUR
-    assert drive.ticker.wake(drive.now) == Wake(wall=drive.wall)
+    assert drive.ticker.wake(drive.now) == drive.wall
     assert drive.take() == Take(missed=(Missed(1, NOON, NOON, "clock"),))
     assert drive.until(drive.ticker.wake(drive.now)) <= 3600
 
@@ -671,7 +674,7 @@ def test_c51_the_count_of_missed_slots_stops_at_a_limit_and_first_and_last_stay_
 
 def test_a_schedule_past_the_end_of_the_calendar_never_wakes() -> None:
     far = (9900 - 1970) * 31_556_952 * SECOND
-    assert CronSchedule(HOURLY).ticker(at(far), JobState(wall=far)).wake(at(far)) == Wake()
+    assert CronSchedule(HOURLY).ticker(at(far), JobState(wall=far)).wake(at(far)) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import SystemClock
 from .._errors import SingletonJobError
 from .._model import RunFinished, SteppedDown
-from .._schedule import Due, Take, Wake
+from .._schedule import Due, Take
 from ..jobs.body import identity
 from ..jobs.definition import Job, define, define_class_form
 from ..jobs.duration import duration
@@ -155,6 +155,7 @@ class _Plan:
     """One run, and its schedule: due at once, and never again."""
 
     mark = ""
+    on_wall = False
     settled = None
 
     def __init__(
@@ -269,8 +270,8 @@ class _Plan:
     def ticker(self, now: Now, state: JobState) -> Self:  # noqa: ARG002 - of all terms the first
         return self
 
-    def wake(self, now: Now) -> Wake:
-        return Wake(boot=inf if self._given else now.boot)
+    def wake(self, now: Now) -> float:
+        return inf if self._given else now.boot
 
     def take(self, now: Now) -> Take:
         if self._given:
