@@ -416,6 +416,28 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
+        "alarms.py",
+        FENCE,
+        (
+            "a step that passed meanwhile is not rung for",
+            "os.read(self._fd, 8) == ONE_STEP",
+            'os.read(self._fd, 8) != b""',
+            "test_even_steps_that_pass_before_the_kernel_takes_the_next_one_are_rung_for_at_once",
+        ),
+        (
+            "an alarm for nobody rings on",
+            "            self._settime(0, 0)",
+            "            os.read(self._fd, 8)",
+            "test_a_timer_that_is_set_in_even_steps_is_set_by_the_kernel_and_is_silent_when_it_is_set_no_more",
+        ),
+        (
+            "a step of the clock that a reading tells of is lost",
+            "            if error.errno == errno.ECANCELED:\n                self._tell_step()\n            return False",
+            "            return False",
+            "test_a_step_of_the_clock_that_the_kernel_tells_of_when_an_alarm_is_read_wakes_every_sleeper",
+        ),
+    ),
+    *_of(
         "_runner.py",
         RUNS,
         (

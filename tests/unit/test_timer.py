@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import sys
 import time
@@ -228,9 +229,9 @@ def test_a_step_that_the_kernel_tells_of_when_an_alarm_is_set_wakes_every_sleepe
         assert isinstance(alarm, TimerFd)
         settime = alarm._settime
 
-        def told_once(when: int) -> None:
+        def told_once(when: int, every: int) -> None:
             alarm._settime = settime
-            settime(when)
+            settime(when, every)
             raise OSError(errno.ECANCELED, "timerfd_settime")
 
         alarm._settime = told_once
@@ -242,24 +243,145 @@ def test_a_step_that_the_kernel_tells_of_when_an_alarm_is_set_wakes_every_sleepe
     run(loop, main)
 
 
+class Ticks:
+    """A timer that is set `step` microseconds further each time that it fires, `number` times in all."""
+
+    def __init__(self, timers: Timers, number: int, step: int = 2000) -> None:
+        self.step = step
+        self.left = number
+        self.done = asyncio.Event()
+        self.late: list[int] = []  # in microseconds
+        self.due = CLOCK.wall() + 5000
+        self.timer = timers.at_wall(self.due, self.fire)
+        alarm = timers._wall.alarm
+        assert isinstance(alarm, TimerFd)
+        self.alarm = alarm
+        self.rung = self.armed = self.before = 0
+        ring, settime = alarm._ring, alarm._settime
+
+        def counted_ring(*, stepped: bool = False) -> None:
+            self.rung += 1
+            ring(stepped=stepped)
+
+        def counted_settime(when: int, every: int) -> None:
+            self.armed += 1
+            settime(when, every)
+
+        alarm._ring, alarm._settime = counted_ring, counted_settime
+
+    def fire(self) -> None:
+        self.late.append(CLOCK.wall() - self.due)
+        self.left -= 1
+        if self.left:
+            self.due += self.next_step()
+            self.timer.set(self.due)
+        else:
+            self.done.set()
+
+    def next_step(self) -> int:
+        return self.step
+
+    async def all(self) -> None:
+        await asyncio.wait_for(self.done.wait(), 30)
+        assert min(self.late) >= 0
+
+
 @on_linux
 @on_both_loops
 def test_an_alarm_that_rang_for_the_last_timer_is_silent(loop: str) -> None:
     async def main(timers: Timers) -> None:
-        alarm = timers._wall.alarm
-        assert isinstance(alarm, TimerFd)
-        rung = 0
-        ring = alarm._ring
-
-        def counted(*, stepped: bool = False) -> None:
-            nonlocal rung
-            rung += 1
-            ring(stepped=stepped)
-
-        alarm._ring = counted
-        timers.at_wall(CLOCK.wall() + 1000, nothing)
+        ticks = Ticks(timers, 1)
+        await ticks.all()
         await asyncio.sleep(0.05)
-        assert rung == 1
+        assert ticks.rung == 1
+
+    run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_a_timer_that_is_set_in_even_steps_is_set_by_the_kernel_and_is_silent_when_it_is_set_no_more(loop: str) -> None:
+    async def main(timers: Timers) -> None:
+        ticks = Ticks(timers, 50, step=10_000)
+        await ticks.all()
+        # Some to find that they are even, one at the end, and one for each step that passed meanwhile.
+        assert ticks.armed < 10 + sum(late > 5000 for late in ticks.late)
+        rung = ticks.rung
+        await asyncio.sleep(0.05)
+        assert ticks.rung == rung
+        ticks.left, ticks.due = 10, CLOCK.wall() + 10_000
+        ticks.done.clear()
+        ticks.timer.set(ticks.due)
+        await ticks.all()
+
+    run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_even_steps_that_pass_before_the_kernel_takes_the_next_one_are_rung_for_at_once(loop: str) -> None:
+    async def main(timers: Timers) -> None:
+        class Busy(Ticks):
+            def next_step(self) -> int:
+                if self.left == 10:
+                    self.before = self.armed
+                    time.sleep(0.05)
+                elif self.left == 9:
+                    assert self.armed == self.before + 1
+                return self.step
+
+        await Busy(timers, 20, step=20_000).all()
+
+    run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_steps_that_are_even_for_a_while_and_then_are_not_each_ring_once_and_never_early(loop: str) -> None:
+    numbers = random.Random(2)
+
+    async def main(timers: Timers) -> None:
+        class Uneven(Ticks):
+            def next_step(self) -> int:
+                if numbers.random() < 0.2:
+                    self.step = numbers.choice([0, 500, 1000, 1500, 3000])
+                if numbers.random() < 0.1:
+                    time.sleep(0.001 * numbers.randrange(4))
+                if numbers.random() < 0.1:
+                    timers.at_wall(self.due + 1500, nothing)
+                return self.step
+
+        ticks = Uneven(timers, 400)
+        await ticks.all()
+        assert len(ticks.late) == 400
+        rung = ticks.rung
+        await asyncio.sleep(0.05)
+        assert ticks.rung <= rung + 1  # of the one that does nothing
+
+    run(loop, main)
+
+
+@on_linux
+@on_both_loops
+def test_a_step_of_the_clock_that_the_kernel_tells_of_when_an_alarm_is_read_wakes_every_sleeper(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(timers: Timers) -> None:
+        woken = asyncio.Event()
+        timers.at_wall(CLOCK.wall() + 3_600_000_000, woken.set)
+        ticks = Ticks(timers, 20)
+        read = os.read
+
+        def told_once(fd: int, size: int) -> bytes:
+            if fd != ticks.alarm._fd or len(ticks.late) < 10:
+                return read(fd, size)
+            monkeypatch.undo()
+            raise OSError(errno.ECANCELED, "read")
+
+        monkeypatch.setattr(os, "read", told_once)
+        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(ticks.done.wait(), 10)
+        assert len(ticks.late) == 20
 
     run(loop, main)
 
@@ -272,7 +394,7 @@ async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_
 
     real = singletonjob.alarms._timerfd
 
-    def boot_only(clock_id: int) -> tuple[Callable[[int], None], int]:
+    def boot_only(clock_id: int) -> tuple[Callable[[int, int], None], int]:
         if clock_id != time.CLOCK_BOOTTIME:
             raise OSError(errno.EMFILE, "timerfd_create")
         return real(clock_id)
