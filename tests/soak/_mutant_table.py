@@ -1108,14 +1108,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: a renewal at rest needs no lock",
-            "try('PEXPIRE', lock, milliseconds) == 1",
-            "try('PEXPIRE', lock, milliseconds)",
+            "try('PEXPIRE', lock, at_rest) == 1",
+            "try('PEXPIRE', lock, at_rest)",
             "test_a_renewal_behind_the_release_in_one_batch_is_refused",
         ),
         (
             "redis: a renewal at rest needs no holder",
-            "held[number] == node and renewed_at_rest",
-            "renewed_at_rest",
+            "if held[number] ~= node or PATTERN",
+            "if PATTERN",
             "test_a_renewal_with_the_token_of_anothers_term_is_refused",
         ),
         (
@@ -1139,6 +1139,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "max(1, round(seconds * 1000))",
             "max(1, round(seconds * 900))",
             "test_one_replica_has_the_lease_and_the_others_learn_who_and_for_how_long",
+        ),
+        (
+            "redis: all renewals at rest last as long as the first",
+            "            if request.progress == NO_PROGRESS and request.lock_expiry == at_rest:",
+            "            if request.progress == NO_PROGRESS:",
+            "test_each_renewal_of_a_batch_extends_its_own_lease_by_its_own_time",
         ),
     ),
     *_of(
@@ -1180,8 +1186,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "redis: one bad key costs all",
-            "local ok, verdict = pcall(serve, number)",
-            "local ok, verdict = true, serve(number)",
+            "ok, verdict = pcall(serve, request, lock, key)",
+            "ok, verdict = true, serve(request, lock, key)",
             "test_a_key_of_a_wrong_type_costs_that_job_only",
         ),
     ),

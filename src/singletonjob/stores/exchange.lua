@@ -3,7 +3,8 @@
 --
 -- KEYS  the set of job names (not on a Cluster, where it may lie on another node), then for each request the job's
 --       lock and state
--- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
+-- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; how long leases last that are
+--       renewed at rest, in milliseconds; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
 --       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
 --       ten times as long for as many texts. redis_wire.py writes and reads both.
@@ -11,6 +12,7 @@
 -- All instants are microseconds since the epoch, exact as doubles up to 2^53. Lua's own conversion of numbers to
 -- text drops digits, so numbers from outside stay text, and others go through text().
 
+local BEFORE = 4 -- arguments before the requests
 local AHEAD = 600000000
 local RESIGNS = 10000000
 
@@ -21,7 +23,7 @@ local function text(number)
 end
 
 local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- globals are looked up by name each time
-local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local node, void_at, channel, at_rest = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local names = #KEYS % 2 -- 1: there is a set of names in front of the pairs
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -40,9 +42,9 @@ end
 
 -- The holders before this batch, asked for in one go; where that is not allowed, each renewal asks for its own.
 local held = {}
-if ARGV[4] and string.sub(ARGV[4], 1, 1) == 'N' then
+if ARGV[BEFORE + 1] and match(ARGV[BEFORE + 1], '^[%dN]') then
   local locks = {}
-  for number = 1, #ARGV - 3 do
+  for number = 1, #ARGV - BEFORE do
     locks[number] = KEYS[names + 2 * number - 1]
   end
   held = try('MGET', unpack(locks))
@@ -181,15 +183,12 @@ function handle.A(job, lock, key, number, milliseconds, above)
   return 'G;' .. token .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';' .. (state.slot_text or '')
 end
 
--- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. `ok` is the token of a term
--- whose renewal saw none in force; each order clears it, and the next term. So the state need not be taken apart.
-local function renewed_at_rest(request, lock, key)
-  local token, milliseconds = match(request, '^N;[^;]+;(%d+);(%d+);;;;$')
-  if not token then
-    return false
-  end
+-- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. It is asked for by its token
+-- alone. `ok` is the token of a term whose renewal saw no order in force; each order clears it, and the next term. So
+-- the state need not be taken apart.
+local function renewed_at_rest(token, lock, key)
   -- An error is neither; the way through the state meets it again. 0: a release before it in this batch was faster.
-  return try('HGET', key, 'ok') == token and try('PEXPIRE', lock, milliseconds) == 1
+  return try('HGET', key, 'ok') == token and try('PEXPIRE', lock, at_rest) == 1
 end
 
 function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
@@ -364,19 +363,22 @@ local PATTERN = {
   L = '^L;([^;]+)$',
 }
 
-local function serve(number)
-  local request, lock, key = ARGV[number + 3], KEYS[names + 2 * number - 1], KEYS[names + 2 * number]
-  if held[number] == node and renewed_at_rest(request, lock, key) then
-    return 'N'
-  end
+local function serve(request, lock, key)
   local kind = string.sub(request, 1, 1)
+  if not PATTERN[kind] then
+    return handle.N(nil, lock, key, request, at_rest, '', '', '', '')
+  end
   local job, a, b, c, d, e, f = match(request, PATTERN[kind])
   return handle[kind](job, lock, key, a, b, c, d, e, f)
 end
 
 local reply, verdicts = {text(wall), '', ''}, {}
-for number = 1, #ARGV - 3 do
-  local ok, verdict = pcall(serve, number)
+for number = 1, #ARGV - BEFORE do
+  local request, lock, key = ARGV[number + BEFORE], KEYS[names + 2 * number - 1], KEYS[names + 2 * number]
+  local ok, verdict = true, 'N'
+  if held[number] ~= node or PATTERN[string.sub(request, 1, 1)] or not renewed_at_rest(request, lock, key) then
+    ok, verdict = pcall(serve, request, lock, key)
+  end
   if not ok then
     -- An error is a table since Redis 7, a text before.
     verdict = 'E;' .. command .. ';' .. tostring(type(verdict) == 'table' and verdict.err or verdict)

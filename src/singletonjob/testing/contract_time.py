@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ..stores.protocol import Granted, NotClaimed, Refused, Released, Renewed
+from ..stores.protocol import NO_PROGRESS, Granted, NotClaimed, Refused, Released, Renew, Renewed
 from .contract_base import Replica, StoreTests, expect, on_a_loop
 
 __all__ = ["Expiry"]
@@ -39,6 +39,18 @@ class Expiry(StoreTests):
         refused = expect(Refused, await b.acquire())
         assert refused.expires_in is not None
         assert 5 < refused.expires_in <= 10
+
+    @on_a_loop
+    async def test_each_renewal_of_a_batch_extends_its_own_lease_by_its_own_time(self, a: Replica, b: Replica) -> None:
+        lasting = {"short": 10.0, "long": 60.0}
+        tokens = {job: await a.token(job=job) for job in lasting}
+        renewals = [Renew(job, tokens[job], seconds, NO_PROGRESS) for job, seconds in lasting.items()]
+        for batch in (renewals, renewals[::-1], renewals):  # a store may know by then that there is nothing to tell
+            assert (await a.reply(*batch)).verdicts == (Renewed(), Renewed())
+        for job, seconds in lasting.items():
+            refused = expect(Refused, await b.acquire(job=job))
+            assert refused.expires_in is not None
+            assert seconds - 5 < refused.expires_in <= seconds
 
     @on_a_loop
     async def test_a_renewal_that_comes_after_the_end_does_not_revive(self, a: Replica, b: Replica) -> None:
