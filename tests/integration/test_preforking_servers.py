@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FLASK = """
 import os, sys, threading
+from contextlib import suppress
 from flask import Flask
 from jobs import jobs
 
@@ -26,8 +27,10 @@ app = Flask(__name__)
 jobs.start()
 with open("starts", "a") as file:
     threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("singletonjob"))
-    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-    files = [os.readlink(link) for link in links if os.path.lexists(link)]
+    files = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the app's threads open and close files meanwhile
+            files.append(os.readlink(f"/proc/self/fd/{number}"))
     file.write(f"{os.getpid()} {len(threads)} {sum('leases' in name for name in files)}\\n")
 
 @app.get("/")
