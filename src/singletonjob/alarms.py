@@ -69,7 +69,7 @@ class TimerFd:
     """On a timerfd (timerfd_create(2)) of one of the system's clocks, of whose units `unit` make a second.
 
     What is set in even steps, as the ticks of one job are, becomes a timer with an interval: each reading of the
-    descriptor sets it one step further, at a third of the cost of setting it to a moment.
+    descriptor sets it one step further, at less than half the cost of setting it to a moment.
 
     Raises `OSError` where the kernel has none to give, `AttributeError` where the C library does not know the call.
     """
