@@ -1,4 +1,4 @@
-"""A node of a Cluster whose clock is set wrong: nobody can move a real server's clock. It keeps no leases."""
+"""A server whose clock is set wrong, alone or in a Cluster: nobody can move a real one's. It keeps no leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FakeNode:
     """Renews whatever it is asked to, unless that comes too late on its clock, which is `ahead` seconds off.
 
     `step` is added to the clock from now on; `void_at` is what the calls said in order, `voids` how many were late.
-    `serves` is its range of slots, `peers` are all nodes of the Cluster.
+    `serves` is its range of slots, `peers` are all nodes of the Cluster, `up_for` its up-time in seconds.
     """
 
     def __init__(self, ahead: float) -> None:
@@ -27,6 +27,7 @@ class FakeNode:
         self.void_at: list[int] = []
         self.voids = 0
         self.port = 0
+        self.up_for = 1000
         self.serves = (0, 16383)
         self.peers: tuple[FakeNode, ...] = (self,)
         self._clock = SystemClock()
@@ -62,7 +63,7 @@ class FakeNode:
             case [b"TIME"]:
                 return _packed([b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)])
             case [b"INFO"]:
-                return _packed(b"uptime_in_seconds:1000\r\n")
+                return _packed(b"uptime_in_seconds:%d\r\n" % self.up_for)
             case [b"CLUSTER", b"SLOTS"]:
                 return _packed([[*node.serves, [b"127.0.0.1", node.port, b"id"]] for node in self.peers])
             case [b"EVALSHA", _]:

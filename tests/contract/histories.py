@@ -108,7 +108,8 @@ class History:
                 job=job, token=self._token(job), lock_expiry=draw.choice(self._leases), progress=self._report(job)
             )
         if kind == "D":
-            return Release(job=job, number=self._number(node), progress=self._report(job), off=draw.random() < 0.3)
+            off, unused = draw.random() < 0.3, draw.random() < 0.2
+            return Release(job=job, number=self._number(node), progress=self._report(job), off=off, unused=unused)
         if kind == "K":
             return TakeTrigger(job=job, token=self._token(job), id=self._trigger(job), busy=draw.random() < 0.5)
         return ClaimSlot(job=job, token=self._token(job), slot=self._instant(job), mark=draw.choice(("m", "k;:", "")))

@@ -271,6 +271,7 @@ def _in_redis(client: redis.Redis, history: History, job: str) -> Record:
         resign=state.get("resign", "").partition(";")[2],
         trigger=state.get("trigger", ""),
         triggered=state.get("triggered", ""),
+        released=int(state.get("released", 0)),
     )
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fake_node import FakeNode
 from servers import ALL_KINDS, Server
 from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
     NO_PROGRESS,
     Acquire,
+    Barred,
     Batch,
     Claimed,
     ClaimSlot,
@@ -114,6 +116,14 @@ async def test_a_reading_tells_the_servers_clock_and_since_when_it_is_up(
     assert before <= reply.clock <= now(client)
     uptime = int(client.info("server")["uptime_in_seconds"])
     assert reply.up_for in {uptime, uptime - 1}
+
+
+async def test_s8_a_server_whose_clock_was_set_back_after_its_start_may_have_started_just_now() -> None:
+    async with FakeNode(ahead=0) as server:
+        server.up_for = -3540
+        store = from_url(f"redis://127.0.0.1:{server.port}")
+        assert (await store.exchange(Batch(project="p", node="a", bound=5.0))).up_for == 0
+        await store.close()
 
 
 async def test_p01_c22_the_lock_is_the_originals_key_with_the_node_as_its_value_and_the_expiry_as_its_end(
@@ -282,6 +292,32 @@ async def test_reports_only_grow_and_keep_the_mark(a: Replica, b: Replica, clien
     assert (last.slot, last.slot_token, last.mark, last.done) == (token + 6, token, "m", token + 4)
     assert last.ended_ago is not None
     assert 1.0 <= last.ended_ago < 2.0
+
+
+async def test_an_end_that_is_later_than_the_servers_clock_counts_as_now_and_is_replaced(
+    a: Replica, b: Replica, client: redis.Redis
+) -> None:
+    token = await a.token()
+    ahead = f":{(await a.reply()).clock + 3600 * SECOND}"
+    client.hset(STATE, "done", ahead)
+    await a.renew(token, Progress(ended_ago=2.0))
+    kept: Any = client.hget(STATE, "done")
+    assert int(kept[1:]) < int(ahead[1:]) - 3600 * SECOND
+    await a.release()
+    client.hset(STATE, "done", ahead)
+    assert (await b.granted()).state.ended_ago == 0
+    done, since = (str(client.hget(STATE, field)) for field in ("done", "since"))
+    assert done == f":{since}"
+
+
+async def test_an_order_to_step_down_that_outlasts_any_lease_came_from_a_wrong_clock_and_bars_nobody(
+    a: Replica, client: redis.Redis
+) -> None:
+    now = (await a.reply()).clock
+    client.hset(STATE, "resign", f"{now + 9 * SECOND};a")
+    assert isinstance(await a.acquire(), Barred)
+    client.hset(STATE, "resign", f"{now + 3600 * SECOND};a")
+    assert isinstance(await a.acquire(), Granted)
 
 
 async def test_what_one_leader_settled_the_next_does_not_owe(a: Replica, b: Replica, client: redis.Redis) -> None:

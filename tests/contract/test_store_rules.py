@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singletonjob.stores.orders import Pause
+from singletonjob.stores.orders import Pause, StepDown
 from singletonjob.stores.protocol import (
     Acquire,
     Claimed,
@@ -396,3 +396,37 @@ def test_whatever_is_asked_there_is_one_term_tokens_grow_and_slots_are_claimed_o
         if not changes(verdict):
             lapsed = before.expires is not None and before.expires <= desk.clock
             assert desk.record == (replace(before, holder=None, expires=None) if lapsed else before)
+
+
+def test_an_end_of_a_run_that_is_later_than_the_stores_clock_counts_as_now_and_is_replaced() -> None:
+    desk = Desk()
+    token = desk.granted("a").token
+    desk.renew("a", token, Progress(ended_ago=5.0))
+    desk.later(20)
+    desk.wall -= 3600 * SECOND  # the clock was an hour ahead, and is set right
+    state = desk.granted("b").state
+    assert state.ended_ago == 0
+    assert desk.record.ended == desk.wall
+    desk.later(9)
+    assert desk.granted("b", number=2).state.ended_ago == 9
+
+
+def test_an_end_of_a_run_that_is_later_than_the_stores_clock_gives_way_to_any_report() -> None:
+    desk = Desk()
+    token = desk.granted("a").token
+    desk.renew("a", token, Progress(ended_ago=0.0))
+    desk.wall -= 3600 * SECOND
+    desk.renew("a", token, Progress(ended_ago=2.0))
+    assert desk.record.ended == desk.wall - 2 * SECOND
+
+
+def test_an_order_to_step_down_that_outlasts_any_lease_came_from_a_wrong_clock_and_bars_nobody() -> None:
+    desk = Desk()
+    desk.granted("a")
+    desk.ask("operator", StepDown(job="j"))
+    desk.later(10)
+    assert isinstance(desk.acquire("a", number=2), Granted)  # by then it is over
+    desk.ask("operator", StepDown(job="j"))
+    desk.later(10.001)
+    desk.wall -= 3600 * SECOND
+    assert isinstance(desk.acquire("a", number=3), Granted)

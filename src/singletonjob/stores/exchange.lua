@@ -52,7 +52,7 @@ end
 
 local function load(key)
   local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger',
-    'ok')
+    'ok', 'released')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
@@ -62,6 +62,7 @@ local function load(key)
     resign = field[8] or '',
     trigger = field[9] or '',
     ok = field[10],
+    released = tonumber(field[11]) or 0,
     mark = '',
     done = '',
     ended = '',
@@ -130,8 +131,8 @@ local function progress(state, tick, done, ago, settled)
     state.done = done
   end
   if ago ~= '' then
-    local ended = wall - tonumber(ago)
-    if state.ended == '' or ended > tonumber(state.ended) then
+    local ended, stored_end = wall - tonumber(ago), tonumber(state.ended)
+    if not stored_end or ended > stored_end or stored_end > wall then
       state.ended = text(ended)
     end
   end
@@ -160,7 +161,8 @@ function handle.A(job, lock, key, number, milliseconds, above)
   if paused then
     return 'B;paused;' .. mine .. ';' .. paused
   end
-  if resigned then
+  -- No lease lasts longer than that, so an order that would has been given when the clock was ahead.
+  if resigned and tonumber(resigned) - wall <= math.max(tonumber(milliseconds) * 1000, RESIGNS) then
     return 'B;resigned;' .. mine .. ';' .. resigned
   end
   local token = text(math.max(state.token + 1, tonumber(above) + 1, wall))
@@ -175,12 +177,19 @@ function handle.A(job, lock, key, number, milliseconds, above)
     fields[#fields + 1] = 'resign'
     fields[#fields + 1] = ''
   end
+  if state.ended ~= '' and tonumber(state.ended) > wall then
+    state.ended = text(wall) -- else a clock that was ahead once would hold an interval job back
+    fields[#fields + 1] = 'done'
+    fields[#fields + 1] = state.done .. ':' .. state.ended
+  end
   -- The lock last: should the server refuse either of them, nobody has a lease that he was not told of.
   call('HSET', key, unpack(fields))
   call('SET', lock, node, 'PX', milliseconds)
   named[#named + 1] = job
   local ended = state.done .. ':' .. state.ended
-  return 'G;' .. token .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';' .. (state.slot_text or '')
+  local released = state.token > 0 and state.token == state.released and '1' or '0'
+  return 'G;' .. token .. ';' .. released .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';'
+    .. (state.slot_text or '')
 end
 
 -- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. It is asked for by its token
@@ -216,7 +225,7 @@ function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
   return order == '' and trigger == '' and 'N' or 'N;' .. order .. ';' .. trigger
 end
 
-function handle.R(job, lock, key, number, off, tick, done, ago, settled)
+function handle.R(job, lock, key, number, off, unused, tick, done, ago, settled)
   local holder, state = call('GET', lock), load(key)
   -- A state of another holder says nothing about this lease: it was lost, or never written.
   if holder ~= node or (state.holder == node and state.seq > tonumber(number)) then
@@ -228,6 +237,10 @@ function handle.R(job, lock, key, number, off, tick, done, ago, settled)
   if off == '1' then
     fields[#fields + 1] = 'off'
     fields[#fields + 1] = text(-wall)
+  end
+  if unused == '0' and state.holder == node then
+    fields[#fields + 1] = 'released'
+    fields[#fields + 1] = text(state.token)
   end
   if fields[1] then
     call('HSET', key, unpack(fields))
@@ -352,7 +365,7 @@ end
 local PATTERN = {
   A = '^A;([^;]+);(%d+);(%d+);(%d+)$',
   N = '^N;([^;]+);(%d+);(%d+);(%d*);(%d*);(%d*);(%d*)$',
-  R = '^R;([^;]+);(%d+);([01]);(%d*);(%d*);(%d*);(%d*)$',
+  R = '^R;([^;]+);(%d+);([01]);([01]);(%d*);(%d*);(%d*);(%d*)$',
   C = '^C;([^;]+);(%d+);(%d+);(.*)$',
   K = '^K;([^;]+);(%d+);([^;]*);([01])$',
   P = '^P;([^;]+);(%d*);([^;]*);(.*)$',
@@ -368,8 +381,8 @@ local function serve(request, lock, key)
   if not PATTERN[kind] then
     return handle.N(nil, lock, key, request, at_rest, '', '', '', '')
   end
-  local job, a, b, c, d, e, f = match(request, PATTERN[kind])
-  return handle[kind](job, lock, key, a, b, c, d, e, f)
+  local job, a, b, c, d, e, f, g = match(request, PATTERN[kind])
+  return handle[kind](job, lock, key, a, b, c, d, e, f, g)
 end
 
 local reply, verdicts = {text(wall), '', ''}, {}

@@ -85,12 +85,16 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused."""
+    """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused.
+
+    `unused`: no term began with the lease, because another one may be alive. So the release says nothing about that.
+    """
 
     job: str
     number: int
     progress: Progress
     off: bool = False
+    unused: bool = False
 
 
 class ClaimSlot(NamedTuple):
@@ -146,7 +150,8 @@ class JobState(NamedTuple):
 
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
     schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
-    known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading.
+    known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
+    term before this one is known to be over, because it was given back, or because its holder died.
     `up_from` is set by the elector, or by a store of several servers: what was due before the store started may have
     run, and been forgotten.
     """
@@ -159,6 +164,7 @@ class JobState(NamedTuple):
     ended_ago: float | None = None
     off: int | None = None
     up_from: int | None = None
+    released: bool = False
 
 
 class Granted(NamedTuple):

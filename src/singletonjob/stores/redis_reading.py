@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "read"]
 
-UP_TIME = re.compile(rb"^uptime_in_seconds:(\d+)", re.MULTILINE)
+UP_TIME = re.compile(rb"^uptime_in_seconds:(-?\d+)", re.MULTILINE)
 LIMIT = re.compile(rb"^maxmemory:(\d+)", re.MULTILINE)
 POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
 class Reading(NamedTuple):
-    """`clock` in microseconds; `up_for` in whole seconds, None where it is not told; `evicts`: a policy that does."""
+    """`clock` in microseconds; `up_for` in whole seconds, None where it is not told; `evicts`: a policy that does.
+
+    A server whose clock was set back since it started has a negative up-time: it may have started just now.
+    """
 
     clock: int
     up_for: int | None
@@ -32,7 +35,7 @@ async def read(link: Link) -> Reading:
     found = UP_TIME.search(info) if isinstance(info, bytes) else None
     return Reading(
         clock=int(time[0]) * 1_000_000 + int(time[1]),
-        up_for=int(found[1]) if found else None,
+        up_for=max(0, int(found[1])) if found else None,
         evicts=_evicts(info) if isinstance(info, bytes) else "",
     )
 

@@ -116,7 +116,8 @@ def _packed(request: Request, at_rest: float) -> str:
         case Acquire():
             return f"A;{request.job};{request.number};{_milliseconds(request.lock_expiry)};{request.above}"
         case Release():
-            return f"R;{request.job};{request.number};{int(request.off)};{_progress(request.progress)}"
+            flags = f"{int(request.off)};{int(request.unused)}"
+            return f"R;{request.job};{request.number};{flags};{_progress(request.progress)}"
         case ClaimSlot():
             return f"C;{request.job};{request.token};{request.slot};{request.mark}"
         case TakeTrigger():
@@ -202,7 +203,7 @@ def _left(milliseconds: str) -> float | None:
 
 
 def _granted(rest: str, wall: int) -> Granted:
-    token, off, done, slot = rest.split(";", 3)
+    token, released, off, done, slot = rest.split(";", 4)
     last_slot, _, last_end = done.partition(":")
     time, slot_token, mark = slot.split(":", 2) if slot else ("", "", "")
     ended = _number(last_end)
@@ -214,8 +215,9 @@ def _granted(rest: str, wall: int) -> Granted:
             slot_token=_number(slot_token),
             mark=mark,
             done=_number(last_slot),
-            ended_ago=None if ended is None else max(0, wall - ended) / 1e6,
+            ended_ago=None if ended is None else (wall - ended) / 1e6,
             off=_number(off),
+            released=released == "1",
         ),
     )
 

@@ -14,6 +14,8 @@ What holds, whoever asks in whatever order and however late (numbers of DESIGN's
 - a renewal never acquires, a release never ends a term above its number, and both name the whole holder (S4);
 - a slot is claimed by at most one term, and never again once a later one was (S6);
 - an operator's order changes no lease: it bars from asking for one, and asks the holder to give it back.
+
+A little over 300 lines, because these rules are one function that other languages carry, too.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class Record:
     are those of the newest term, `slot`, `slot_token`, `mark` and `done` as in `JobState`. `ended` is the wall time of
     the last known end of a run. `off`: nothing is owed up to that wall time; negative: switched off since then.
     `paused`, `resign`, `trigger` and `triggered` are the texts of `orders`; `orders` counts the orders that changed
-    one, for stores whose notices come from looking.
+    one, for stores whose notices come from looking. `released` is the token of the last term that was given back; a
+    store that knows a holder to be dead sets it to that holder's token.
     """
 
     holder: str | None = None
@@ -91,6 +94,7 @@ class Record:
     trigger: str = ""
     triggered: str = ""
     orders: int = 0
+    released: int = 0
 
 
 def apply(record: Record, request: Request, *, node: str, clock: int, wall: int) -> Verdict:
@@ -147,8 +151,10 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     if paused is not None:
         seconds = None if paused.until is None else (paused.until - wall) / 1e6
         return Barred("paused", seconds, mine=record.holder == node)
-    if resigned is not None:
+    # No lease lasts longer than that, so an order that would has been given when the clock was ahead.
+    if resigned is not None and resigned <= max(request.lock_expiry, RESIGNS / 1e6):
         return Barred("resigned", resigned, mine=record.holder == node)
+    released = 0 < record.token == record.released
     record.resign = ""
     record.holder = node
     record.expires = clock + _micros(request.lock_expiry)
@@ -160,7 +166,9 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
             record.off = wall  # never seen before: slots of the time before it existed are not owed
     elif record.off < 0:
         record.off = wall
-    return Granted(token=record.token, state=_state(record, wall))
+    if record.ended is not None:
+        record.ended = min(record.ended, wall)  # else a clock that was ahead once would hold an interval job back
+    return Granted(token=record.token, state=_state(record, wall, released=released))
 
 
 def _renew(record: Record, request: Renew, node: str, clock: int, wall: int) -> Verdict:
@@ -181,6 +189,8 @@ def _release(record: Record, request: Release, node: str, wall: int) -> Verdict:
     _progress(record, request.progress, wall)
     if request.off:
         record.off = -wall
+    if not request.unused:
+        record.released = record.token
     record.holder = record.expires = None
     return Released(mine=True)
 
@@ -258,7 +268,7 @@ def _progress(record: Record, progress: Progress, wall: int) -> None:
         record.off = progress.settled
     if progress.ended_ago is not None:
         ended = wall - _micros(progress.ended_ago)
-        if record.ended is None or ended > record.ended:
+        if record.ended is None or ended > record.ended or record.ended > wall:
             record.ended = ended
 
 
@@ -267,7 +277,7 @@ def _stored_slot(record: Record, wall: int) -> int | None:
     return record.slot if record.slot is not None and record.slot <= wall + AHEAD else None
 
 
-def _state(record: Record, wall: int) -> JobState:
+def _state(record: Record, wall: int, *, released: bool) -> JobState:
     """What a new leader reads. The slot is given as stored: the reader reports one that lies too far ahead."""
     return JobState(
         wall=wall,
@@ -275,8 +285,9 @@ def _state(record: Record, wall: int) -> JobState:
         slot_token=record.slot_token,
         mark=record.mark,
         done=record.done,
-        ended_ago=None if record.ended is None else max(0, wall - record.ended) / 1e6,
+        ended_ago=None if record.ended is None else (wall - record.ended) / 1e6,
         off=record.off,
+        released=released,
     )
 
 

@@ -258,6 +258,7 @@ class _Session:
                 )
             ):
                 record.holder = record.expires = None
+                record.released = record.token  # nothing of that term can run any more
         verdict = apply(record, request, node=batch.node, clock=_clock(now), wall=now.wall)
         if changes(verdict):
             if record.holder is None:

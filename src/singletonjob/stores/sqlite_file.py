@@ -48,6 +48,7 @@ CREATE TABLE lease (
 ADDED = {
     **dict.fromkeys(("paused", "resign", "trigger", "triggered"), "TEXT NOT NULL DEFAULT ''"),
     "orders": "INTEGER NOT NULL DEFAULT 0",
+    "released": "INTEGER NOT NULL DEFAULT 0",
 }
 """Columns that came later. A file without them gets them when it is opened; older releases go on with it and leave
 them as they are."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ..stores.protocol import Claimed, NotClaimed, Progress
+from ..stores.protocol import NO_PROGRESS, Claimed, NotClaimed, Progress, Release
 from ..stores.rules import AHEAD
 from .contract_base import SECOND, Replica, StoreTests, expect, on_a_loop
 
@@ -23,6 +23,15 @@ class Slots(StoreTests):
         token = await b.token()
         assert expect(NotClaimed, await b.claim(token, slot)).why == "taken"
         assert await b.claim(token, slot + 1) == Claimed()
+
+    @on_a_loop
+    async def test_a_grant_tells_whether_the_term_before_it_was_given_back(self, a: Replica, b: Replica) -> None:
+        assert not (await a.granted(number=1)).state.released  # there was none
+        await a.release(number=1)
+        assert (await b.granted(number=1)).state.released
+        assert not (await b.granted(number=2)).state.released  # the one before was left, and not given back
+        await b.ask(Release(job="j", number=2, progress=NO_PROGRESS, unused=True))
+        assert not (await a.granted(number=2)).state.released  # no term began with what was given back
 
     @on_a_loop
     async def test_a_slot_before_the_newest_one_is_taken(self, a: Replica) -> None:
