@@ -32,8 +32,12 @@ S4  A release goes out when the body has ended, never before, and no renewal aft
 S5  An acquisition carries the highest token seen here; the new one is above it.
 S7  A term is renewed only while the job loop vouches for it.
 S8  Nothing is acquired from a store that has been up for less than `lock_expiry + 1 s`, counted from the arrival of
-    the reading that told so: it may have forgotten a lease. Renewals are not held back.
-L2  A follower asks again when the holder's time is over, not when its own heartbeat comes round.
+    the reading that told so: it may have forgotten a lease. Renewals are not held back. *Probation*: a refusal says
+    until when the holder's lease runs. A grant before that moment, with no release in the state, means that the store
+    lost a lease whose term may still be alive. The replica keeps the lease that it got, by one acquisition after the
+    other, and its own term begins only when the lost one must be over.
+L2  A follower asks again when the holder's time is over, not when its own heartbeat comes round; and once shortly
+    before, because only a request before that moment can tell a lease that was lost from one that has ended.
 L3  A leader never backs off while its lease lives; a follower does, up to `max_backoff_delay`, until the store answers.
 
 The shape (a state core with all transitions in one place, driven by received events) is that of h11; deadlines that
@@ -91,6 +95,15 @@ ASK_GAP = 0.02
 
 REVIVAL = 0.5
 """A job whose task was killed is asked for after so many seconds: by then it runs anew, or its loop is closed."""
+
+RATE = 0.01
+"""The rates of any two clocks differ by at most this part (section "Promises" of the documentation)."""
+
+IDLE = 1.0
+"""A connection without an exchange for this many seconds may have been closed by something between us and the store."""
+
+TOKEN_AHEAD = 600_000_000
+"""A token further above the store's clock than this (10 minutes, in microseconds) comes from a wrong clock."""
 
 SHORTEST_CALL = 0.01
 """The least that a call may take, in seconds: near a deadline the bound halves with each try."""
@@ -195,7 +208,8 @@ class _Seat:
     __slots__ = (
         *("abandoned", "asked", "backing_off", "claim", "covered", "deadline", "drain_until", "due", "enabled"),
         *("errors", "held", "in_doubt_until", "job", "not_before", "noticed_at", "options", "paused", "phase"),
-        *("reason", "release_until", "releasing", "resigned", "sent", "token", "vouched_until", "warned"),
+        *("probation_until", "reason", "release_until", "releasing", "resigned", "sent", "theirs_until", "token"),
+        *("vouched_until", "warned"),
     )
 
     def __init__(self, job: str, options: JobOptions, *, enabled: bool) -> None:
@@ -215,6 +229,8 @@ class _Seat:
         self.releasing = False
         self.release_until = inf
         self.in_doubt_until = -inf  # an acquisition without an answer may run in the store up to here
+        self.theirs_until = -inf  # a grant to a request sent before this moment: the store lost somebody's lease
+        self.probation_until = -inf  # the term of a lost lease may be alive up to here
         self.drain_until = inf
         self.abandoned = False
         self.claim: Claim | None = None
@@ -263,6 +279,8 @@ class Elector:
         self._number = 0
         self._highest_token = 0
         self._reading: tuple[int, float] | None = None  # the store's clock, and when it arrived here
+        self._last_clock: tuple[int, float, float] | None = None  # likewise, of any connection: sent, clock, arrived
+        self._answered_at = -inf
         self._up_since = -inf
         self._guard_unknown = False
         self._errors = 0
@@ -329,6 +347,8 @@ class Elector:
             self._unknown(flight, now, error)
             return
         self._reading = (reply.clock, now)
+        self._answered_at = now
+        self._compare_clocks(reply.clock, flight.sent, now)
         self._voids = self._voids + 1 if reply.void else 0
         if reply.void and self._voids > 1:
             self._unknown(flight, now, "the store runs calls later than they are good for")
@@ -526,7 +546,7 @@ class Elector:
 
     def _build(self, now: float, due: list[_Seat], witness: Witness) -> Batch:
         if self._reading is None:
-            bound = self._bound(due, now)
+            bound = self._bound(self._seats.values(), now)
             batch = Batch(project=self.project, node=self.node, bound=bound, guard=self._amnesia_guard)
             self._flight = _Flight(batch, due, now)
             return batch
@@ -547,9 +567,12 @@ class Elector:
         self._flight = _Flight(batch, seats, now)
         return batch
 
-    def _bound(self, seats: list[_Seat], now: float) -> float:
-        bound = min([seat.options.call_timeout for seat in seats])
-        earliest = min([seat.deadline for seat in seats if seat.deadline > 0], default=inf)
+    def _bound(self, seats: Iterable[_Seat], now: float) -> float:
+        """What a call for these may take: as much as the most patient of them allows, because a job with a short lease
+        must not cut off the calls of all others; and at most half the time that any living lease has left, because
+        there is one call at a time."""
+        bound = max([seat.options.call_timeout for seat in seats])
+        earliest = min([seat.deadline for seat in self._seats.values() if seat.deadline > 0], default=inf)
         return max(min(bound, (earliest - now) / 2), SHORTEST_CALL)
 
     def _requests(self, seat: _Seat, now: float, witness: Witness, *, renewing: bool) -> list[Request]:
@@ -566,7 +589,8 @@ class Elector:
         if seat.releasing and seat.in_doubt_until <= now:
             seat.covered = seat.asked
             off = not seat.enabled or seat.reason in {"disabled", "paused"}
-            return [Release(job, seat.asked, witness.progress(job, now), off=off)]
+            unused = now < seat.probation_until
+            return [Release(job, seat.asked, witness.progress(job, now), off=off, unused=unused)]
         if self._may_ask(seat) and self._held_back_until(seat) <= now and (renewing or seat.due <= soon):
             self._number += 1
             seat.asked = self._number
@@ -588,6 +612,17 @@ class Elector:
                 seat.backing_off = False
                 seat.due = max(now, seat.not_before)
 
+    def _compare_clocks(self, clock: int, sent: float, now: float) -> None:
+        """Tell people when the store's clock moved by more than the time that passed here can explain."""
+        last, self._last_clock = self._last_clock, (clock, sent, now)
+        if last is None:
+            return
+        passed = (clock - last[0]) / 1e6
+        at_least, at_most = (sent - last[2]) * (1 - RATE), (now - last[1]) * (1 + RATE)
+        step = passed - at_most if passed > at_most else min(passed - at_least, 0.0)
+        if abs(step) > min([seat.options.margin for seat in self._seats.values()]) / 2:
+            self._effects.append(Note("store-stepped", number=step))
+
     def _read(self, reply: Reply, now: float) -> None:
         """A new connection: for how long has this store been up?"""
         if reply.up_for is None:
@@ -604,15 +639,22 @@ class Elector:
 
     def _unknown(self, flight: _Flight, now: float, error: str) -> None:
         """No answer is neither a grant nor a refusal: no deadline moves; the leader asks on, followers back off."""
+        used_up = now - flight.sent >= flight.batch.bound * 0.99
+        for seat, request in zip(flight.seats, flight.batch.requests, strict=False):
+            if isinstance(request, Acquire):
+                seat.in_doubt_until = flight.sent + flight.batch.bound * 1.03
+        at_once = now - flight.sent < flight.batch.bound / 4
+        if flight.batch.requests and at_once and flight.sent - self._answered_at > IDLE:
+            # Something may close connections that are idle, and this one was: the store itself may be well.
+            self._answered_at = now
+            for seat in flight.seats:
+                seat.due = now
+            return
         self._errors += 1
         if self._down_since is None:
             self._down_since = flight.sent
             self._effects.append(Note("store-down", text=error))
         self._effects.append(Note("heartbeat-error", text=error, number=self._errors))
-        used_up = now - flight.sent >= flight.batch.bound * 0.99
-        for seat, request in zip(flight.seats, flight.batch.requests, strict=False):
-            if isinstance(request, Acquire):
-                seat.in_doubt_until = flight.sent + flight.batch.bound * 1.03
         for seat in flight.seats:
             self._retry(seat, now, self._errors, at_once=used_up)
         jitter = self._random()
@@ -672,13 +714,23 @@ class Elector:
         if now >= deadline or request.number <= seat.covered or not self._may_ask(seat):
             self._give_back(seat, now)
             return
+        state = verdict.state
+        if sent < seat.theirs_until and not state.released:
+            # The last renewal of the lost lease may have come just before this grant.
+            seat.probation_until = now + options.lock_expiry * (1 + RATE)
+            self._effects.append(Note("probation", seat.job, number=seat.probation_until - now, token=verdict.token))
+        seat.theirs_until = -inf
+        if sent < seat.probation_until:
+            seat.due = min(sent + self._beat(seat), seat.probation_until)
+            return
+        if (ahead := verdict.token - state.wall) > TOKEN_AHEAD:
+            self._effects.append(Note("token-ahead", seat.job, number=ahead / 1e6, token=verdict.token))
         seat.phase = "leader"
         seat.token = verdict.token
         seat.deadline = deadline
         seat.sent = sent
         seat.due = sent + self._beat(seat)
         seat.claim = None
-        state = verdict.state
         if self._up_since > -inf:
             state = state._replace(up_from=state.wall - int((sent - self._up_since) * 1e6))
         self._effects.append(Began(seat.job, seat.token, deadline, sent, state))
@@ -714,8 +766,16 @@ class Elector:
             self._effects.append(Note("no-expiry", seat.job, verdict.holder))
         seat.warned = verdict.expires_in is None
         wait = self._beat(seat)
+        seat.theirs_until = -inf
         if verdict.expires_in is not None:
-            ends = verdict.expires_in + 0.001 + 0.004 * self._random()
+            options = seat.options
+            left = min(verdict.expires_in, options.lock_expiry)  # more than that comes from a clock that was set back
+            ends = left + 0.001 + 0.004 * self._random()
+            if left > 0.75 * options.margin and not verdict.foreign:
+                seat.theirs_until = sent + left * (1 - RATE)
+                ends = max(seat.theirs_until - options.margin / 2 - now, 0.0)
+            # Else nothing need be told apart. With so little left the holder has passed its own deadline already; and
+            # another implementation marks no release.
             wait = ends if self._notices and not verdict.foreign else min(ends, wait)
         self._ask_after(seat, wait, sent, now)
 

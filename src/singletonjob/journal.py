@@ -2,6 +2,8 @@
 
 Each record of the logger `singletonjob` has the attributes `event`, `job`, `node`, `token` and `reason` (None where it
 does not apply), so that a formatter or a test need not parse the text.
+
+More than 300 lines, because each log line stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -283,6 +285,21 @@ class Journal:
             case "notices-failed":
                 if not self._quiet(event):
                     self.say(logging.WARNING, event, f"release notices cannot be heard: {text}")
+            case "probation":
+                text = "the lease was free before its holder's time was over, and not given back: the store lost it"
+                text = f"{text}; holding it, and leading in {number:.1f} s, when the lost term must be over"
+                self.say(logging.WARNING, event, text, job=job, token=token)
+            case "store-stepped" if not self._quiet(event):
+                text = f"the store's clock stepped {'forward' if number > 0 else 'back'} by {abs(number):.3g} s"
+                meaning = (
+                    "leases ended early by as much, so two replicas may have led (S1)"
+                    if number > 0
+                    else "the lease of a replica that crashed just before may last longer by as much (L2)"
+                )
+                self.say(logging.WARNING, event, f"{text} against ours: {meaning}; slew the server's clock")
+            case "token-ahead":
+                text = f"the fencing token is {number:.0f} s ahead of the store's clock, which was wrong once"
+                self.say(logging.WARNING, event, f"{text}; see the page on fencing tokens", job=job, token=token)
             case "no-expiry":
                 text = f"the lock key has no expiry; it is {text}'s until somebody deletes it"
                 self.say(logging.WARNING, event, text, job=job)
