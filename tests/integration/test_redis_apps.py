@@ -221,7 +221,7 @@ async def test_c20_after_a_flush_the_old_leader_runs_for_a_heartbeat_and_a_call_
             assert str(client.get(lock())).startswith("b-")
 
 
-async def test_c21_without_the_guard_an_empty_server_has_one_leader_soon_and_two_for_a_heartbeat_and_a_call_at_most(
+async def test_c21_s8_without_the_guard_an_empty_server_has_one_leader_at_a_time_of_those_that_were_following(
     tmp_path: Path,
 ) -> None:
     with Server(OLDEST, tmp_path) as own:
@@ -241,7 +241,7 @@ async def test_c21_without_the_guard_an_empty_server_has_one_leader_soon_and_two
                     await until(lambda: old.app.stats()["tick"].terms == terms + 1)  # noqa: B023 - called at once
                 else:
                     await until(lambda: new.starts(back) and not old.leads)  # noqa: B023 - called at once
-                    assert old.last - new.starts(back)[0] <= FORGOTTEN
+                    assert old.last < new.starts(back)[0]
                 await asyncio.sleep(0.7)
                 assert [one for one in apps.values() if one.leads] == [new]
 
