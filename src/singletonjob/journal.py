@@ -9,7 +9,6 @@ More than 300 lines, because each log line stands here and nowhere else.
 from __future__ import annotations
 
 import logging
-import os
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -98,13 +97,18 @@ class Journal:
     ) -> None:
         """What there is to say when the app starts, at the wall-clock instant `wall`."""
         name = told("store", store) if isinstance(store, str) else type(store).__name__
+        if name.lower() == "sqlite":
+            from .stores.sqlite_file import default_path, in_container
+
+            name = f"{name} ({default_path()})"
+            if in_container():
+                text = "sqlite is a file of this container alone, so each container has a leader of its own; write"
+                text = f"{text} redis://host:6379/0, or sqlite:////path/leases.db if this container is all there is"
+                self.warn("store-warning", f"store: {text}")
         where = "" if store is None else f" in {name}"
         for note in notes:
             level = logging.WARNING if note.event == "unknown-job" else logging.INFO
             self.say(level, note.event, note.text, job=note.job)
-        if str(store).lower() == "sqlite" and "KUBERNETES_SERVICE_HOST" in os.environ:
-            text = "sqlite is a file of this pod alone, so each pod has a leader of its own; write redis://host:6379/0"
-            self.say(logging.WARNING, "store-warning", f"store: {text}, or sqlite:///path if one pod is all there is")
         for job, own in jobs:
             if own.enabled is False:
                 self.disabled(job.name)

@@ -11,6 +11,7 @@ __all__ = ["missing"]
 _VARIABLE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), ""),
     (re.compile(r"[\w.-]+-[0-9a-f]{8}\b"), "<node>"),
+    (re.compile(r"/\S+/leases\.db"), "<file>"),
     (re.compile(r"\S+@\S+"), "<somebody>"),
     (re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b"), "<day>"),
     (re.compile(r"\d+(\.\d+)?"), "<number>"),

@@ -88,13 +88,18 @@ def _variables(directory: Path, scripts: Path) -> dict[str, str]:
     inherited: Mapping[str, str] = os.environ
     own = ("SINGLETONJOB_", "PYTHON", "PYTEST_", "COV_", "DJANGO_", "POD_NAME", "VIRTUAL_ENV")
     kept = {name: value for name, value in inherited.items() if not name.startswith(own)}
-    run, home = directory / "run", directory / "home"
-    run.mkdir(mode=0o700)
+    home, customized = directory / "home", directory / "customized"
     home.mkdir()
+    customized.mkdir()
+    # The store `sqlite` lies in the home directory of the user database, whatever HOME says.
+    (customized / "sitecustomize.py").write_text(
+        f"import pwd\nreal = pwd.getpwuid\n"
+        f"pwd.getpwuid = lambda user: pwd.struct_passwd((*real(user)[:5], {str(home)!r}, '/bin/sh'))\n"
+    )
     return kept | {
         "PATH": os.pathsep.join([str(scripts), inherited.get("PATH", os.defpath)]),
         "HOME": str(home),
-        "XDG_RUNTIME_DIR": str(run),
+        "PYTHONPATH": str(customized),
         "PYTHONUNBUFFERED": "1",  # as in a terminal
         "COLUMNS": "120",
         "LC_ALL": "C.UTF-8",

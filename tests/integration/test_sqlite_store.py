@@ -8,7 +8,6 @@ import fcntl
 import os
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import time
@@ -19,19 +18,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import singletonjob
-from singletonjob import SingletonJobs
 from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
 from singletonjob._model import Now
-from singletonjob.stores import from_url, inotify, sqlite_file, sqlite_holder, sqlite_watch
+from singletonjob.stores import inotify, sqlite_file, sqlite_holder, sqlite_watch
 from singletonjob.stores.orders import Pause
-from singletonjob.stores.protocol import Barred, Batch, Granted, Progress, Refused, Released, Renew, Renewed
+from singletonjob.stores.protocol import Barred, Batch, Granted, JobView, Progress, Refused, Released, Renew, Renewed
 from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
 from store_calls import acquire, ask, read, release
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-
-    from virtual_loop import Capture
 
 
 SOURCE = str(Path(singletonjob.__file__).parents[1])
@@ -52,6 +48,20 @@ async def hold(node="child"):
     return store
 """
 HOLD = "asyncio.run(hold()); time.sleep(60)"
+ASK = """
+async def main():
+    store = SqliteStore(path)
+    await store.exchange(batch("child"))
+    print("ready", flush=True)
+    for number, _ in enumerate(sys.stdin, 1):
+        print(*(await store.exchange(batch("child", acquire(number)))).verdicts, flush=True)
+asyncio.run(main())
+"""
+
+namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--time", "true"], check=False).returncode != 0,
+    reason="only root may make namespaces, and only with unshare(1)",
+)
 
 
 @pytest.fixture
@@ -61,12 +71,12 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def child(path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Starts Python processes that run a piece of code after PRELUDE, and ends them with the test."""
+    """Starts Python processes that run a piece of code after PRELUDE, by the command `inside` if there is one."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(code: str) -> subprocess.Popen[str]:
+    def start(code: str, inside: list[str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, str(path)],
+            [*(inside or []), sys.executable, "-c", PRELUDE + code, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -269,9 +279,10 @@ def test_a_holders_file_is_not_the_childs_after_a_fork(path: Path) -> None:
         os._exit(intact)
     assert os.waitpid(child, 0) == (child, 0)
     assert file.intact
-    assert not sqlite_holder.is_dead(file.path, file.inode)
+    holder = sqlite_holder.Holder("this boot", file.path.name, file.inode)
+    assert not sqlite_holder.is_dead(path.parent, holder, "this boot")
     file.close()
-    assert sqlite_holder.is_dead(file.path, file.inode)
+    assert sqlite_holder.is_dead(path.parent, holder, "this boot")
 
 
 # -- several at once -----------------------------------------------------------------------------------------------
@@ -508,12 +519,90 @@ async def test_a_store_that_holds_no_lease_since_the_job_is_paused_takes_its_fil
     assert list(path.parent.glob("*-holder-*")) == []
 
 
-async def test_a_lease_from_before_a_reboot_is_free(store: SqliteStore, path: Path) -> None:
-    await ask(store, acquire(), node="other")
-    assert isinstance(await ask(store, acquire()), Refused)
+# -- boots ---------------------------------------------------------------------------------------------------------
+
+
+def of_another_boot(path: Path) -> None:
+    """Let each row look as if another boot had written it."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE lease SET boot = 'an earlier one'")
+        connection.execute("UPDATE lease SET boot = 'another one'")
+
+
+async def test_s1_a_holder_lives_while_its_file_is_locked_whatever_boot_its_row_names(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]], path: Path
+) -> None:
+    holder = child(HOLD)
+    line(holder)
+    of_another_boot(path)
+    assert isinstance(await ask(store, acquire(1)), Refused)
+    (view,) = await store.peek("p")
+    assert view.holder == "child"
+    async with aclosing(store.notices("p")) as notices:
+        assert await anext(notices) == frozenset()
+        holder.kill()
+        holder.wait()
+        async with asyncio.timeout(5):
+            assert await anext(notices) == {"j"}
     assert isinstance(await ask(store, acquire(2)), Granted)
+
+
+async def test_a_holder_of_another_boot_is_dead_if_its_file_is_gone(
+    store: SqliteStore, child: Callable[[str], subprocess.Popen[str]], path: Path
+) -> None:
+    holder = child(HOLD)
+    line(holder)
+    of_another_boot(path)
+    (file,) = (found for found in path.parent.glob("*-holder-*") if found.stat().st_ino != own_inode(store))
+    file.unlink()
+    assert isinstance(await ask(store, acquire(1)), Granted)
+
+
+def own_inode(store: SqliteStore) -> int:
+    return store._holders.current(store._path).inode
+
+
+@namespaces
+async def test_s1_two_processes_of_one_kernel_that_see_different_boot_ids_do_not_both_lead(
+    store: SqliteStore, child: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("00000000-0000-4000-8000-000000000000\n")
+    mount = f"mount --bind {boot} /proc/sys/kernel/random/boot_id"
+    other = child(ASK, inside=["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"])
+    assert isinstance(await ask(store, acquire()), Granted)
+    assert line(other) == "ready"
+    assert asked(other).startswith("Refused(holder='me'")
+    token = (await told(store)).token
+    assert await ask(store, Renew("j", token or 0, 60, Progress())) == Renewed()
+
+
+@namespaces
+async def test_s1_a_process_in_a_time_namespace_ends_leases_by_the_machines_boot_clock(
+    store: SqliteStore, child: Callable[..., subprocess.Popen[str]]
+) -> None:
+    other = child(ASK, inside=["unshare", "--time", "--boottime", "3600", "--fork", "--kill-child"])
+    assert isinstance(await ask(store, acquire()), Granted)
+    assert line(other) == "ready"
+    assert asked(other).startswith("Refused(holder='me'")
+    await ask(store, release())
+    assert asked(other).startswith("Granted")
+    refused = await ask(store, acquire(2))
+    assert isinstance(refused, Refused)
+    assert refused.expires_in is not None
+    assert 50 < refused.expires_in <= 60
+
+
+async def told(store: SqliteStore) -> JobView:
+    (view,) = await store.peek("p")
+    return view
+
+
+def asked(process: subprocess.Popen[str]) -> str:
+    """What the process is answered, which runs ASK."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return line(process)
 
 
 async def test_a_file_of_an_older_release_gets_the_columns_that_came_later_and_keeps_its_leases(
@@ -561,80 +650,6 @@ async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, path: Pa
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match=r"has format 99, this version .* upgrade"):
         await read(SqliteStore(path))
-
-
-def test_a_network_file_system_is_told_by_its_device() -> None:
-    mountinfo = (
-        "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
-        "90 22 0:51 / /mnt/a\\040b rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2\n"
-    )
-    assert sqlite_file.file_system(os.makedev(0, 51), mountinfo) == "nfs4"
-    assert sqlite_file.file_system(os.makedev(254, 0), mountinfo) == "ext4"
-    assert sqlite_file.file_system(os.makedev(0, 5), mountinfo) is None
-
-
-async def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "file_system", lambda device, mountinfo: "nfs4")
-    with pytest.raises(StoreError, match=r"network file system \(nfs4\)") as caught:
-        await read(SqliteStore(path))
-    assert not isinstance(caught.value, StoreUnavailable)
-    assert not path.exists()
-
-
-# -- where the file is ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the default file goes without XDG_RUNTIME_DIR."""
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path / f"singletonjob-{os.geteuid()}"
-
-
-async def test_the_default_file_is_in_the_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    store = from_url("sqlite")
-    await store.exchange(Batch(project="p", node="me", bound=5))
-    await store.close()
-    assert (tmp_path / "singletonjob" / "leases.db").exists()
-
-
-async def test_the_default_directory_is_made_for_this_user_alone(no_runtime_directory: Path) -> None:
-    store = from_url("sqlite")
-    await store.exchange(Batch(project="p", node="me", bound=5))
-    await store.close()
-    assert stat.S_IMODE(no_runtime_directory.stat().st_mode) == 0o700
-    assert (no_runtime_directory / "leases.db").exists()
-
-
-@pytest.mark.parametrize("trap", ["open to others", "a link"])
-async def test_a_default_directory_that_others_can_change_is_refused(
-    no_runtime_directory: Path, tmp_path: Path, trap: str
-) -> None:
-    if trap == "a link":
-        (tmp_path / "theirs").mkdir(mode=0o700)
-        no_runtime_directory.symlink_to(tmp_path / "theirs")
-    else:
-        no_runtime_directory.mkdir()
-        no_runtime_directory.chmod(0o777)
-    with pytest.raises(StoreError, match="must be a directory of this user alone"):
-        await from_url("sqlite").exchange(Batch(project="p", node="me", bound=5))
-
-
-async def test_the_default_file_is_warned_of_in_kubernetes_where_each_pod_has_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Capture
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    for store in ("sqlite", f"sqlite:///{tmp_path}/named.db"):
-        app = SingletonJobs("pricing", store=store)
-        app.interval(60, name="job")(lambda: None)
-        async with app:
-            pass
-    (record,) = logs.of("store-warning")
-    assert record.levelname == "WARNING"
-    assert "write redis://host:6379/0" in record.getMessage()
 
 
 def test_urls_name_relative_and_absolute_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ __all__ = ["LeaseStore", "from_url"]
 def from_url(url: str) -> LeaseStore:
     """The store that `url` names; nothing is opened or connected yet.
 
-    `memory` is one store per process, for tests. `sqlite` is a file in the user's runtime directory,
+    `memory` is one store per process, for tests. `sqlite` is a file in the user's home directory,
     `sqlite:///relative/path` or `sqlite:////absolute/path` a file of your choice, for the processes of one machine.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, for any number of machines; `rediss://` is the
     same with TLS, `unix:///path/to/socket?db=0` a Unix socket, `valkey://` and `valkeys://` are other names for the

@@ -1,8 +1,8 @@
 """Leases in one SQLite file, for the processes of one machine: no server, and a holder's death is known at once.
 
 One exchange is one IMMEDIATE transaction on a thread of its own, so a slow disk or a locked file never holds up the
-caller's loop. Leases end on the machine's boot clock, which all its processes share; a row that an earlier boot wrote
-is free. `sqlite_file` opens and guards the file, `sqlite_holder` tells who is dead, `sqlite_watch` hears of both.
+caller's loop. Leases end on the machine's boot clock, which all its processes share; a row whose holder is dead is
+free. `sqlite_file` opens and guards the file, `sqlite_holder` tells who is dead, `sqlite_watch` hears of both.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from .._clock import SystemClock
 from .._errors import StoreError, StoreUnavailable
 from ..threads import DaemonWorker
-from .protocol import Acquire, Barred, Refused, Release, Renew, Reply
+from .protocol import Acquire, Barred, ClaimSlot, Refused, Release, Renew, Reply, TakeTrigger
 from .rules import Record, apply, changes
-from .sqlite_file import boot_id, open_file, path_from_url, translated
-from .sqlite_holder import HolderFile, forget_dead, is_dead
+from .sqlite_file import boot_offset, open_file, path_from_url, translated
+from .sqlite_holder import Holder, HolderFile, boot_id, forget_dead, is_dead
+from .sqlite_inspect import inspect
 from .sqlite_peek import look
 from .sqlite_watch import Watch
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from .._clock import Clock
     from .._model import Now
-    from .protocol import Batch, JobView, Request, Verdict
+    from .protocol import Batch, Finding, JobView, Request, Verdict
     from .sqlite_file import OpenFile
 
 __all__ = ["SqliteStore", "path_from_url"]
@@ -128,6 +129,14 @@ class SqliteStore:
         finally:
             worker.stop()
 
+    async def inspect(self, project: str) -> tuple[Finding, ...]:  # noqa: ARG002 - one file serves all projects
+        """See `Inspectable.inspect`. Opens the file, locks one beside it and writes a row, as a replica does."""
+        worker = DaemonWorker("singletonjob-sqlite-check")
+        try:
+            return await worker.run(inspect, self._path)
+        finally:
+            worker.stop()
+
     async def close(self) -> None:
         """See `LeaseStore.close`. The holder's lock lasts with the process if a lease may not have been given back."""
         self._closed = True
@@ -174,7 +183,7 @@ class _Holders:
 class _Session:
     """One connection and the thread that it belongs to: all methods run there. `abandoned` is set by the loop."""
 
-    __slots__ = ("_boot", "_clock", "_holders", "_open", "_path", "abandoned", "worker")
+    __slots__ = ("_ahead", "_boot", "_clock", "_holders", "_open", "_path", "abandoned", "worker")
 
     def __init__(self, path: Path, clock: Clock, holders: _Holders) -> None:
         self.worker = DaemonWorker("singletonjob-sqlite")
@@ -183,6 +192,7 @@ class _Session:
         self._clock = clock
         self._holders = holders
         self._boot = boot_id()
+        self._ahead = boot_offset()
         self._open: tuple[OpenFile, HolderFile] | None = None
 
     def exchange(self, batch: Batch, deadline: float) -> Reply:
@@ -197,11 +207,14 @@ class _Session:
             connection.execute(f"PRAGMA busy_timeout={max(1, int(self._remaining(deadline) * 900))}")
             if not batch.requests:
                 connection.execute("SELECT 1 FROM lease LIMIT 1").fetchone()
-                return Reply(clock=_clock(self._clock.now()), up_for=math.inf)
+                return Reply(clock=self._lease_clock(self._clock.now()), up_for=math.inf)
+            # A claim must outlast a power cut, or its slot runs twice. All else may be lost with the machine.
+            claims = any(isinstance(request, ClaimSlot | TakeTrigger) for request in batch.requests)
+            connection.execute(f"PRAGMA synchronous={'FULL' if claims else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 now = self._clock.now()
-                clock = _clock(now)
+                clock = self._lease_clock(now)
                 if self.abandoned or (batch.void_at is not None and clock > batch.void_at):
                     return Reply(clock=clock, void=True)
                 verdicts = [self._apply(connection, file, holder, batch, request, now) for request in batch.requests]
@@ -243,35 +256,29 @@ class _Session:
     ) -> Verdict:
         row = connection.execute(READ, (batch.project, request.job)).fetchone()
         record = Record()
-        where: tuple[str, str, int] | tuple[None, None, None] = None, None, None
+        where: Holder | tuple[None, None, None] = None, None, None
         if row is not None:
             *stored, boot, name, inode = row
-            where = boot, name, inode
             record = Record(*stored)
-            if record.holder is not None and (
-                boot != self._boot
-                or (
-                    isinstance(request, Acquire)
-                    and record.holder != batch.node
-                    and name is not None
-                    and is_dead(file.database.parent / name, inode)
-                )
-            ):
-                record.holder = record.expires = None
-                record.released = record.token  # nothing of that term can run any more
-        verdict = apply(record, request, node=batch.node, clock=_clock(now), wall=now.wall)
+            if record.holder is not None:
+                where = Holder(boot, name, inode)
+                if record.holder != batch.node and is_dead(file.database.parent, where, self._boot):
+                    record.holder = record.expires = None
+                    record.released = record.token  # nothing of that term can run any more
+        clock = self._lease_clock(now)
+        verdict = apply(record, request, node=batch.node, clock=clock, wall=now.wall)
         if changes(verdict):
             if record.holder is None:
                 where = None, None, None
             elif record.holder == batch.node:  # else an operator's order: the holder lives as long as its own file
-                where = self._boot, holder.path.name, holder.inode
+                where = Holder(self._boot, holder.path.name, holder.inode)
             values = (getattr(record, name) for name in FIELDS)
             connection.execute(WRITE, (batch.project, request.job, *values, *where))
         return verdict
 
-
-def _clock(now: Now) -> int:
-    return int(now.boot * 1e6)
+    def _lease_clock(self, now: Now) -> int:
+        """The machine's boot clock in microseconds, which all processes of the file share."""
+        return int(now.boot * 1e6) - self._ahead
 
 
 def _is_over(request: Request, verdict: Verdict, node: str) -> bool:

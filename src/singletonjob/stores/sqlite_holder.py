@@ -1,9 +1,13 @@
 """How the kernel tells that a holder of leases is dead: an flock on a file of its own.
 
-A started app locks a file beside the database before it first asks for a lease, and each of its rows names that file
+A started app locks a file beside the database before it first requests a lease, and each of its rows names that file
 and its inode. The kernel drops the lock when the last descriptor of it is gone, however the process dies (flock(2)).
-So a holder is dead if its file is there, is the one in the row, and can be locked. A missing or replaced file proves
-nothing: anybody may have deleted it while the holder lives.
+So the lock decides: a holder lives while its file is locked, and is dead if the file can be locked. Only where the file
+is missing or was replaced, and there is nothing to lock, does the boot id in the row count. A holder of an earlier boot
+is dead. One of this boot may live, because anybody may have deleted its file.
+
+The boot id alone decides nothing: two processes of one kernel may see different ones, for example where a container
+runtime mounts its own over the kernel's.
 """
 
 from __future__ import annotations
@@ -12,16 +16,24 @@ import contextlib
 import fcntl
 import os
 import secrets
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from pathlib import Path
 
-__all__ = ["HolderFile", "forget_dead", "is_dead", "prefix"]
+__all__ = ["Holder", "HolderFile", "boot_id", "forget_dead", "is_dead", "prefix"]
 
 FORGET_AFTER = 300_000_000
 """Microseconds. A dead holder's file stays this long, for those who still have to learn of the death from it."""
+
+
+class Holder(NamedTuple):
+    """What a row says of its holder: the boot id that it saw, the name and the inode of its file."""
+
+    boot: str
+    file: str
+    inode: int
 
 
 class HolderFile:
@@ -87,11 +99,28 @@ def prefix(database: Path) -> str:
     return f"{database.name}-holder-"
 
 
-def is_dead(path: Path, inode: int) -> bool:
-    """Whether it is certain that the process which locked this file has ended."""
-    with contextlib.suppress(OSError), _opened(path) as descriptor:
-        return descriptor is not None and os.fstat(descriptor).st_ino == inode and _lock(descriptor, fcntl.LOCK_SH)
-    return False
+def is_dead(directory: Path, holder: Holder, boot: str) -> bool:
+    """True if the process behind a row has certainly ended; `boot` is this process's boot id."""
+    try:
+        with _opened(directory / holder.file) as descriptor:
+            if os.fstat(descriptor).st_ino == holder.inode:
+                return _lock(descriptor, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False  # it cannot be told
+    return holder.boot != boot
+
+
+def boot_id() -> str:
+    """A text that differs between two boots of this machine.
+
+    A fixed word where the system has no such name: then only the lock tells that a holder is dead.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unnamed"
 
 
 def forget_dead(database: Path, named: Callable[[], set[str]], wall: int) -> None:
@@ -106,22 +135,21 @@ def forget_dead(database: Path, named: Callable[[], set[str]], wall: int) -> Non
                 continue
             with contextlib.suppress(OSError), _opened(database.parent / entry.name) as descriptor:
                 if (
-                    descriptor is not None
-                    and os.fstat(descriptor).st_mtime_ns // 1000 < wall - FORGET_AFTER
+                    os.fstat(descriptor).st_mtime_ns // 1000 < wall - FORGET_AFTER
                     and _lock(descriptor, fcntl.LOCK_EX)
                     and entry.name not in named()
                 ):
                     (database.parent / entry.name).unlink()
 
 
+def _open(path: Path) -> int:
+    # Not for writing: the close of such a descriptor would look to watchers like the end of a holder.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 @contextlib.contextmanager
-def _opened(path: Path) -> Generator[int | None, None, None]:
-    try:
-        # Not for writing: the close of such a descriptor would look to watchers like the end of a holder.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        yield None
-        return
+def _opened(path: Path) -> Generator[int, None, None]:
+    descriptor = _open(path)
     try:
         yield descriptor
     finally:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from .._errors import StoreError, StoreUnavailable
 from .rules import Record, view
-from .sqlite_file import APPLICATION, VERSION, boot_id, columns, translated
-from .sqlite_holder import is_dead
+from .sqlite_file import APPLICATION, VERSION, boot_offset, columns, translated
+from .sqlite_holder import Holder, boot_id, is_dead
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +51,9 @@ def look(path: Path, project: str, clock: Clock) -> tuple[JobView, ...]:
     views: list[JobView] = []
     for job, row_boot, file, inode, *values in rows:
         record = Record(**dict(zip(names, values, strict=True)))
-        if row_boot != boot or (file is not None and is_dead(database.parent / file, inode)):
+        if file is not None and is_dead(database.parent, Holder(row_boot, file, inode), boot):
             record.holder = None
-        one = view(job, record, clock=int(now.boot * 1e6), wall=now.wall)
+        one = view(job, record, clock=int(now.boot * 1e6) - boot_offset(), wall=now.wall)
         if one is not None:
             views.append(one)
     return tuple(views)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from .._errors import StoreError
 from .inotify import CLOSE_WRITE, MODIFY, OVERFLOW, Inotify
-from .sqlite_file import boot_id, open_file, translated
-from .sqlite_holder import is_dead, prefix
+from .sqlite_file import open_file, translated
+from .sqlite_holder import Holder, boot_id, is_dead, prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +57,8 @@ class Watch:
         self._version = -1
         self._tokens: dict[str, int] = {}
         self._orders: dict[str, int] = {}
-        self._held: dict[str, tuple[str, int]] = {}
-        self._dead: set[tuple[str, int]] = set()
+        self._held: dict[str, Holder] = {}
+        self._dead: set[Holder] = set()
 
     def start(self) -> None:
         """Begin to watch. Raises `OSError` if this process may have no more descriptors."""
@@ -128,8 +128,8 @@ class Watch:
         ):
             self._tokens[job] = token
             self._orders[job] = given
-            if name is not None and boot == self._boot:
-                self._held[job] = (name, inode)
+            if name is not None:
+                self._held[job] = Holder(boot, name, inode)
         free = (before.keys() | self._tokens.keys()) - self._held.keys()
         news = {job for job in free if job in held or before.get(job) != self._tokens.get(job)}
         return news | {job for job, given in self._orders.items() if given != orders.get(job, 0)}
@@ -138,7 +138,8 @@ class Watch:
         """The jobs whose holder died since the last time."""
         holders = set(self._held.values())
         self._dead &= holders
-        died = {(name, inode) for name, inode in holders - self._dead if is_dead(file.database.parent / name, inode)}
+        directory = file.database.parent
+        died = {holder for holder in holders - self._dead if is_dead(directory, holder, self._boot)}
         self._dead |= died
         return {job for job, holder in self._held.items() if holder in died}
 
