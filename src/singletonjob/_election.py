@@ -202,13 +202,28 @@ class Witness(Protocol):
         ...
 
 
+class _Theirs(NamedTuple):
+    """The newest lease of another replica that refusals told of.
+
+    The store lost it if it grants before `until` on our clock, or before `clock` on its own: each of them may have
+    stepped. Only the release of the term `token`, or of a later one, says that this term is over.
+    """
+
+    token: int
+    until: float
+    clock: int
+
+
+NOBODYS = _Theirs(token=1, until=-inf, clock=0)
+
+
 class _Seat:
     """One job, as this replica sees it."""
 
     __slots__ = (
         *("abandoned", "asked", "backing_off", "claim", "covered", "deadline", "drain_until", "due", "enabled"),
         *("errors", "held", "in_doubt_until", "job", "not_before", "noticed_at", "options", "paused", "phase"),
-        *("probation_until", "reason", "release_until", "releasing", "resigned", "sent", "theirs_until", "token"),
+        *("probation_until", "reason", "release_until", "releasing", "resigned", "sent", "theirs", "token"),
         *("vouched_until", "warned"),
     )
 
@@ -229,7 +244,7 @@ class _Seat:
         self.releasing = False
         self.release_until = inf
         self.in_doubt_until = -inf  # an acquisition without an answer may run in the store up to here
-        self.theirs_until = -inf  # a grant to a request sent before this moment: the store lost somebody's lease
+        self.theirs = NOBODYS
         self.probation_until = -inf  # the term of a lost lease may be alive up to here
         self.drain_until = inf
         self.abandoned = False
@@ -279,7 +294,8 @@ class Elector:
         self._number = 0
         self._highest_token = 0
         self._reading: tuple[int, float] | None = None  # the store's clock, and when it arrived here
-        self._last_clock: tuple[int, float, float] | None = None  # likewise, of any connection: sent, clock, arrived
+        self._last_clock: tuple[int, float, float] | None = None  # of any connection: the clock, and when sent and read
+        self._clock = 0  # the store's, in the newest reply
         self._answered_at = -inf
         self._up_since = -inf
         self._guard_unknown = False
@@ -615,6 +631,7 @@ class Elector:
     def _compare_clocks(self, clock: int, sent: float, now: float) -> None:
         """Tell people when the store's clock moved by more than the time that passed here can explain."""
         last, self._last_clock = self._last_clock, (clock, sent, now)
+        self._clock = clock
         if last is None:
             return
         passed = (clock - last[0]) / 1e6
@@ -715,11 +732,11 @@ class Elector:
             self._give_back(seat, now)
             return
         state = verdict.state
-        if sent < seat.theirs_until and not state.released:
+        theirs, seat.theirs = seat.theirs, NOBODYS
+        if (now < theirs.until or self._clock < theirs.clock) and state.released < theirs.token:
             # The last renewal of the lost lease may have come just before this grant.
             seat.probation_until = now + options.lock_expiry * (1 + RATE)
             self._effects.append(Note("probation", seat.job, number=seat.probation_until - now, token=verdict.token))
-        seat.theirs_until = -inf
         if sent < seat.probation_until:
             seat.due = min(sent + self._beat(seat), seat.probation_until)
             return
@@ -766,18 +783,31 @@ class Elector:
             self._effects.append(Note("no-expiry", seat.job, verdict.holder))
         seat.warned = verdict.expires_in is None
         wait = self._beat(seat)
-        seat.theirs_until = -inf
         if verdict.expires_in is not None:
-            options = seat.options
-            left = min(verdict.expires_in, options.lock_expiry)  # more than that comes from a clock that was set back
-            ends = left + 0.001 + 0.004 * self._random()
-            if left > 0.75 * options.margin and not verdict.foreign:
-                seat.theirs_until = sent + left * (1 - RATE)
-                ends = max(seat.theirs_until - options.margin / 2 - now, 0.0)
-            # Else nothing need be told apart. With so little left the holder has passed its own deadline already; and
-            # another implementation marks no release.
+            left = min(verdict.expires_in, seat.options.lock_expiry)  # more comes from a clock that was set back
+            look_at = -inf if verdict.foreign else self._remember(seat, verdict.token, left, sent, now)
+            ends = max(look_at - now, 0.0) if look_at > -inf else left + 0.001 + 0.004 * self._random()
             wait = ends if self._notices and not verdict.foreign else min(ends, wait)
         self._ask_after(seat, wait, sent, now)
+
+    def _remember(self, seat: _Seat, token: int, left: float, sent: float, now: float) -> float:
+        """Remember the lease of the refusal, of which so many seconds are left; when to look whether it is still there.
+
+        -inf: when it has ended. With so little left its holder has passed its own deadline already, so nobody need know
+        whether the store will lose it.
+        """
+        margin, theirs = seat.options.margin, seat.theirs
+        token = max(token, NOBODYS.token)  # 0: the store does not know it
+        until = sent + left * (1 - RATE)
+        if left > 0.75 * margin:
+            if token >= theirs.token:
+                # A lease only grows. If it ends earlier now, the store went back to an old state, or its clock stepped.
+                latest = max(until, theirs.until) if token == theirs.token else until
+                seat.theirs = _Theirs(token, latest, self._clock + int(left * (1 - RATE) * 1e6))
+            return until - margin / 2
+        if token >= theirs.token and now + left >= theirs.until - margin / 2:
+            seat.theirs = NOBODYS
+        return -inf
 
     def _barred(self, seat: _Seat, verdict: Barred, sent: float, now: float) -> None:
         """An operator keeps the lease from us; a notice tells when that changes, but for the end of its time."""

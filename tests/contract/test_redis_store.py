@@ -458,7 +458,7 @@ async def test_a_lock_without_an_expiry_is_told_and_its_holder_gives_it_one(
 ) -> None:
     token = await a.token()
     client.persist(LOCK)
-    assert await b.acquire() == Refused(holder="a", expires_in=None)
+    assert await b.acquire() == Refused(holder="a", expires_in=None, token=token)
     assert await a.renew(token) == Renewed()
     assert int(client.pttl(LOCK)) > 9000
     client.persist(LOCK)

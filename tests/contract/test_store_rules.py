@@ -85,10 +85,10 @@ def test_a_free_lease_goes_to_who_asks(desk: Desk) -> None:
 
 
 def test_a_held_lease_is_refused_with_its_holder_and_the_time_it_has_left(desk: Desk) -> None:
-    desk.granted("a")
+    token = desk.granted("a").token
     desk.later(3)
     before = replace(desk.record)
-    assert desk.acquire("b") == Refused(holder="a", expires_in=7.0)
+    assert desk.acquire("b") == Refused(holder="a", expires_in=7.0, token=token)
     assert desk.record == before
 
 
@@ -112,15 +112,15 @@ def test_my_own_lease_under_a_higher_number_is_a_new_term(desk: Desk) -> None:
     second = desk.granted("a", number=2)
     assert second.token > first.token
     assert desk.record.expires == desk.clock + 10 * SECOND
-    assert desk.renew("a", first.token) == Refused(holder="a", expires_in=10.0)
+    assert desk.renew("a", first.token) == Refused(holder="a", expires_in=10.0, token=second.token)
 
 
 @pytest.mark.parametrize("number", [3, 2])
 def test_my_own_lease_under_the_same_or_a_lower_number_changes_nothing(desk: Desk, number: int) -> None:
-    desk.granted("a", number=3)
+    token = desk.granted("a", number=3).token
     desk.later(2)
     before = replace(desk.record)
-    assert desk.acquire("a", number=number) == Refused(holder="a", expires_in=8.0)
+    assert desk.acquire("a", number=number) == Refused(holder="a", expires_in=8.0, token=token)
     assert desk.record == before
 
 
@@ -179,8 +179,8 @@ def test_a_renewal_never_acquires(desk: Desk) -> None:
 def test_a_renewal_of_an_earlier_term_is_refused(desk: Desk) -> None:
     token = desk.granted("a").token
     desk.later(10)
-    desk.granted("b")
-    assert desk.renew("a", token) == Refused(holder="b", expires_in=10.0)
+    later = desk.granted("b").token
+    assert desk.renew("a", token) == Refused(holder="b", expires_in=10.0, token=later)
 
 
 # -- release -------------------------------------------------------------------------------------------------------

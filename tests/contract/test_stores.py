@@ -126,9 +126,9 @@ async def test_a_batch_is_good_at_the_instant_after_which_it_is_void(ground: Gro
 
 
 async def test_a_lease_lasts_exactly_as_long_as_its_holder_said(ground: Ground, a: Replica, b: Replica) -> None:
-    await a.acquire(lock_expiry=30)
+    token = (await a.granted(lock_expiry=30)).token
     ground.clock.later(29)
-    assert await b.acquire(lock_expiry=10) == Refused(holder="a", expires_in=1.0)
+    assert await b.acquire(lock_expiry=10) == Refused(holder="a", expires_in=1.0, token=token)
     ground.clock.later(1)
     assert isinstance(await b.acquire(lock_expiry=10), Granted)
 
@@ -136,12 +136,12 @@ async def test_a_lease_lasts_exactly_as_long_as_its_holder_said(ground: Ground, 
 async def test_what_changes_nothing_does_not_extend_either(ground: Ground, a: Replica, b: Replica) -> None:
     token = await a.token(number=2)
     ground.clock.later(3)
-    assert await a.acquire(number=2) == Refused(holder="a", expires_in=7.0)
-    assert await a.acquire(number=1) == Refused(holder="a", expires_in=7.0)
-    assert await a.renew(token - 1) == Refused(holder="a", expires_in=7.0)
-    assert await b.acquire() == Refused(holder="a", expires_in=7.0)
+    assert await a.acquire(number=2) == Refused(holder="a", expires_in=7.0, token=token)
+    assert await a.acquire(number=1) == Refused(holder="a", expires_in=7.0, token=token)
+    assert await a.renew(token - 1) == Refused(holder="a", expires_in=7.0, token=token)
+    assert await b.acquire() == Refused(holder="a", expires_in=7.0, token=token)
     assert await a.renew(token) == Renewed()
-    assert await b.acquire() == Refused(holder="a", expires_in=10.0)
+    assert await b.acquire() == Refused(holder="a", expires_in=10.0, token=token)
 
 
 async def test_tokens_grow_although_the_wall_clock_goes_back(ground: Ground, a: Replica, b: Replica) -> None:

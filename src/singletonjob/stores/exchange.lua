@@ -113,7 +113,8 @@ local function refused(lock, holder, state)
     return 'F'
   end
   local foreign = holder ~= node and holder ~= state.holder
-  return 'X;' .. text(call('PTTL', lock)) .. ';' .. (foreign and '1' or '0') .. ';' .. holder
+  return 'X;' .. text(call('PTTL', lock)) .. ';' .. (foreign and '1' or '0') .. ';' .. text(state.token)
+    .. ';' .. holder
 end
 
 -- The fields that a report changes, as arguments of HSET.
@@ -187,7 +188,7 @@ function handle.A(job, lock, key, number, milliseconds, above)
   call('SET', lock, node, 'PX', milliseconds)
   named[#named + 1] = job
   local ended = state.done .. ':' .. state.ended
-  local released = state.token > 0 and state.token == state.released and '1' or '0'
+  local released = state.token == state.released and text(state.token) or '0'
   return 'G;' .. token .. ';' .. released .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';'
     .. (state.slot_text or '')
 end

@@ -151,7 +151,8 @@ class JobState(NamedTuple):
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
     schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
     known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
-    term before this one is known to be over, because it was given back, or because its holder died.
+    token of the term before this one if that term is known to be over, because it was given back, or because its
+    holder died; else 0.
     `up_from` is set by the elector, or by a store of several servers: what was due before the store started may have
     run, and been forgotten.
     """
@@ -164,7 +165,7 @@ class JobState(NamedTuple):
     ended_ago: float | None = None
     off: int | None = None
     up_from: int | None = None
-    released: bool = False
+    released: int = 0
 
 
 class Granted(NamedTuple):
@@ -185,12 +186,14 @@ class Refused(NamedTuple):
     """Somebody holds the lease for `expires_in` more seconds (None: the key has no expiry).
 
     `holder` may be the asking replica itself (its key, but another term). None: nobody holds it (to a renewal).
-    `foreign`: the holder is another implementation, which publishes no notices.
+    `foreign`: the holder is another implementation, which publishes no notices. `token` is that of the holder's term, 0
+    where the store does not know it.
     """
 
     holder: str | None
     expires_in: float | None
     foreign: bool = False
+    token: int = 0
 
 
 class Barred(NamedTuple):

@@ -177,8 +177,8 @@ def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
         case "F":
             return Refused(holder=None, expires_in=None)
         case "X":
-            left, foreign, holder = rest.split(";", 2)
-            return Refused(holder=holder, expires_in=_left(left), foreign=foreign == "1")
+            left, foreign, token, holder = rest.split(";", 3)
+            return Refused(holder=holder, expires_in=_left(left), foreign=foreign == "1", token=int(token))
         case "O":
             outcome, left, holder = rest.split(";", 2)
             return Ordered(_OUTCOMES[outcome], holder or None, _left(left))
@@ -217,7 +217,7 @@ def _granted(rest: str, wall: int) -> Granted:
             done=_number(last_slot),
             ended_ago=None if ended is None else (wall - ended) / 1e6,
             off=_number(off),
-            released=released == "1",
+            released=int(released),
         ),
     )
 

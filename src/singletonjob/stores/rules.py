@@ -154,7 +154,7 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     # No lease lasts longer than that, so an order that would has been given when the clock was ahead.
     if resigned is not None and resigned <= max(request.lock_expiry, RESIGNS / 1e6):
         return Barred("resigned", resigned, mine=record.holder == node)
-    released = 0 < record.token == record.released
+    released = record.token if record.token == record.released else 0
     record.resign = ""
     record.holder = node
     record.expires = clock + _micros(request.lock_expiry)
@@ -277,7 +277,7 @@ def _stored_slot(record: Record, wall: int) -> int | None:
     return record.slot if record.slot is not None and record.slot <= wall + AHEAD else None
 
 
-def _state(record: Record, wall: int, *, released: bool) -> JobState:
+def _state(record: Record, wall: int, *, released: int) -> JobState:
     """What a new leader reads. The slot is given as stored: the reader reports one that lies too far ahead."""
     return JobState(
         wall=wall,
@@ -292,7 +292,7 @@ def _state(record: Record, wall: int, *, released: bool) -> JobState:
 
 
 def _refused(record: Record, clock: int) -> Refused:
-    return Refused(holder=record.holder, expires_in=_left(record, clock))
+    return Refused(holder=record.holder, expires_in=_left(record, clock), token=record.token if record.holder else 0)
 
 
 def _left(record: Record, clock: int) -> float | None:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ..stores.protocol import NO_PROGRESS, Claimed, NotClaimed, Progress, Release
+from ..stores.protocol import NO_PROGRESS, Claimed, NotClaimed, Progress, Refused, Release
 from ..stores.rules import AHEAD
 from .contract_base import SECOND, Replica, StoreTests, expect, on_a_loop
 
@@ -26,9 +26,11 @@ class Slots(StoreTests):
 
     @on_a_loop
     async def test_a_grant_tells_whether_the_term_before_it_was_given_back(self, a: Replica, b: Replica) -> None:
-        assert not (await a.granted(number=1)).state.released  # there was none
+        first = await a.granted(number=1)
+        assert not first.state.released  # there was none
+        assert expect(Refused, await b.acquire(number=1)).token == first.token
         await a.release(number=1)
-        assert (await b.granted(number=1)).state.released
+        assert (await b.granted(number=1)).state.released == first.token
         assert not (await b.granted(number=2)).state.released  # the one before was left, and not given back
         await b.ask(Release(job="j", number=2, progress=NO_PROGRESS, unused=True))
         assert not (await a.granted(number=2)).state.released  # no term began with what was given back
