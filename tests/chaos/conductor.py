@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import singletonjob
 from chaos.observed import Observed, Recorder
-from chaos.rules import excused_overlaps, violation
+from chaos.rules import excused_overlaps, overlaps, repeated_slots, violation
 from chaos.sides import make_side
 from replicas import boot
 from singletonjob._clock import SystemClock
@@ -59,7 +59,7 @@ PAUSE_IN_DEPLOY = 0.8
 LEAST = 3
 """So many faults a round has at least: it goes on until then. A short one might draw fewer in its time."""
 
-OF_STORE, AIM = 0.2, 0.6
+OF_STORE, AIM = 0.3, 0.6
 """How often a fault hits the store, or all; how often one of a worker hits a worker that leads."""
 
 
@@ -67,6 +67,9 @@ OF_STORE, AIM = 0.2, 0.6
 class Result:
     """What came of a round. `back` is the time from the last fault to the first run of the last job to come back.
 
+    `broken` lists how long two led at once against the promise, `unguarded` how long where a running server lost the
+    lease and the next leader had not been following; `probations` counts how often a replica noticed such a loss.
+    `repeated` counts the cron slots that ran again since a running server had gone back to an old state.
     `trees` says for each worker on which release it ran: the number of its tree.
     """
 
@@ -75,6 +78,10 @@ class Result:
     found: Found | None
     back: float
     excused: Counter[str]
+    broken: list[float]
+    unguarded: list[float]
+    probations: int
+    repeated: int
     trees: Mapping[str, int]
 
     def hand_overs(self) -> Counter[tuple[int, int]]:
@@ -137,6 +144,7 @@ class _Conductor:
         self._on: dict[str, int] = {}
         self._machines = [_Machine(number) for number in range(plan.machines)]
         self._store_busy = False
+        self._probations = 0
         self._deeds: set[asyncio.Task[None]] = set()
 
     async def play(self, seconds: float) -> Result:
@@ -152,12 +160,17 @@ class _Conductor:
             await asyncio.gather(*(self._terminate(machine) for machine in self._machines))
             self._look_at_logs()
         history = self._recorder.finish(healed, boot())
+        broken, unguarded = overlaps(self._plan, history)
         return Result(
             plan=self._plan,
             history=history,
             found=violation(self._plan, history),
             back=back,
             excused=excused_overlaps(self._plan, history),
+            broken=broken,
+            unguarded=unguarded,
+            probations=self._probations,
+            repeated=repeated_slots(self._plan, history),
             trees=self._on,
         )
 
@@ -201,6 +214,7 @@ class _Conductor:
                 if Path(unquote(stamp.detail)).parents[1] != self._trees[self._on[name]]:
                     self._recorder.failed(f"{name} ran on {stamp.detail}, not on {self._trees[self._on[name]]}")
             text = "\n".join(replica.complaints())
+            self._probations += text.count("[probation]")
             if "Traceback" in text:
                 at = text.index("Traceback")
                 self._recorder.failed(f"{name} said: {text[max(0, at - 300) : at + 3000]}")

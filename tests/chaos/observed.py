@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chaos.plan import STANDSTILL
 from singletonjob.cli.demo_stamps import StampReader
-from singletonjob.testing.sim_history import History, Lease, SimRun
+from singletonjob.testing.sim_history import Fault, History, Lease, SimRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from chaos.plan import Plan
     from singletonjob._model import Now
     from singletonjob.cli.demo_stamps import Stamp
-    from singletonjob.testing.sim_history import Fault
 
-__all__ = ["Observed", "ObservedRun", "Recorder"]
+__all__ = ["DELETED", "FLUSHED", "FORGETS", "STALE", "Observed", "ObservedRun", "Recorder"]
+
+FLUSHED, DELETED, STALE = "FLUSHALL", "lock deleted", "old state restored"
+FORGETS = {FLUSHED, DELETED, STALE}
+"""Faults in which a server loses leases while it runs, so that its up-time does not tell."""
 
 ORDERED = {"stop", "stop-kill"}
 """Faults that freeze a process."""
@@ -46,12 +49,15 @@ class ObservedRun(SimRun):
 class Observed(History):
     """A history in which a lease has only its begin, which its token tells.
 
-    `restarts` are the moments just before a server was started; `stalls` the standstills that nobody ordered;
-    `unexplained` the sync runs whose term was lost with nothing wrong around.
+    `restarts` are the moments just before a server was started; `lost_leases` what a running server lost, of the named
+    job or of all; `begun` says when the job loop of each worker turned first; `stalls` the standstills that nobody
+    ordered; `unexplained` the sync runs whose term was lost with nothing wrong around.
     """
 
     restarts: list[float] = field(default_factory=list[float])
-    stalls: list[Fault] = field(default_factory=list["Fault"])
+    lost_leases: list[Fault] = field(default_factory=list[Fault])
+    begun: dict[str, float] = field(default_factory=dict[str, float])
+    stalls: list[Fault] = field(default_factory=list[Fault])
     unexplained: list[ObservedRun] = field(default_factory=list[ObservedRun])
 
 
@@ -100,6 +106,17 @@ class Recorder:
             self.history.losses.append((since, now.wall))
         self.history.say(since, f"store: started{', its data lost' if forgot else ''}")
 
+    def store_forgot(self, kind: str, job: str, before: Now, after: Now, *, slots: bool) -> None:
+        """A running server lost its leases between these two moments; `job` is "" for those of all jobs.
+
+        `slots`: it lost the state of the jobs, too.
+        """
+        begin, end = before.boot - self._begun, after.boot - self._begun
+        self.history.lost_leases.append(Fault(kind, "", begin, end, job))
+        if slots:
+            self.history.losses.append((end, before.wall))
+        self.history.say(begin, f"store: {kind} {job}".rstrip())
+
     def failed(self, text: str) -> None:
         self.history.errors.append(text)
 
@@ -143,6 +160,8 @@ class Recorder:
         for name, worker in self._workers.items():
             blocking = [run for run in runs if run.process == name and run.kind == "blocking"]
             self._note_standstills(name, worker, blocking)
+            if worker.stamps:
+                history.begun[name] = worker.stamps[0].at - self._begun
         for run in runs:
             self._settle(run)
         runs.sort(key=lambda run: run.started)

@@ -89,10 +89,10 @@ class Plan:
     def back_within(self) -> float:
         """How long after the last fault each job has run again, at most: all that may come one after the other.
 
-        A lease that nobody can renew, the guard of a restarted server, a back-off, two calls, a body that goes on, the
-        longest wait of a schedule. What a busy machine adds to it, the conductor grants on top.
+        A lease that nobody can renew, probation, the guard of a restarted server, a back-off, two calls, a body that
+        goes on, the longest wait of a schedule. What a busy machine adds to it, the conductor grants on top.
         """
-        ends = (1.01 + 1 + LONGEST_BODY) * self.lock_expiry + 1
+        ends = (1.01 + 1.01 + 1 + LONGEST_BODY) * self.lock_expiry + 1
         return ends + 1.2 * self.max_backoff_delay + 2 * self.call_timeout + 2.0
 
     def __str__(self) -> str:

@@ -1,26 +1,30 @@
-"""What is checked in a round: the simulation's rules that need no store's account, and some of its own.
+"""The rules that a round is checked by: those that need no store's account.
 
 A token is the store's wall clock at the grant (S5), and all here share one wall clock: so the fencing tokens tell when
 leases were granted, although no store was asked.
+
+S1 has an exception where a running server lost a lease (S8): a replica that had not been following may lead while the
+old leader has not yet heard of the loss. `overlaps` lists these, so that they are counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from chaos.observed import Observed, ObservedRun
+from chaos.observed import FORGETS, STALE, Observed, ObservedRun
+from chaos.worker import UNWINDING
 from singletonjob.testing.sim_case import Case, Found
 from singletonjob.testing.sim_checker import check
-from singletonjob.testing.sim_safety import OBSERVED_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chaos.plan import Plan
-    from singletonjob.testing.sim_history import SimRun
 
-__all__ = ["excused_overlaps", "violation"]
+__all__ = ["excused_overlaps", "overlaps", "repeated_slots", "violation"]
 
 DRIFT = 0.05
 """The wall clock, which is slewed, against the boot clock in the course of a round, in seconds."""
@@ -28,8 +32,103 @@ DRIFT = 0.05
 
 def violation(plan: Plan, history: Observed) -> Found | None:
     """The first promise that was broken, in time; None: all were kept."""
-    own = (_one_body_at_a_time, _one_process_per_token, _no_grant_by_a_young_store, _ticks_run_once)
-    return check(history, plan.settings, plan.jobs, rules=(*OBSERVED_RULES, *own))
+    return check(history, plan.settings, plan.jobs, rules=RULES)
+
+
+class Overlap(NamedTuple):
+    """Runs of two terms of a job at once, or in the wrong order; `when` is the start of the later one."""
+
+    when: float
+    older: ObservedRun
+    newer: ObservedRun
+
+    @property
+    def ended(self) -> float:
+        """The end of what they had in common; `when` if they had nothing in common."""
+        return max(self.when, min(self.older.ended, self.newer.ended))
+
+
+def _overlaps(case: Case, job: str) -> Iterator[Overlap]:
+    """All but those that nobody can prevent: a process that stood still, or a sync body that never looks."""
+    open_runs: list[ObservedRun] = []
+    first: dict[int, ObservedRun] = {}
+    for run in _observed(case, job):
+        open_runs = [one for one in open_runs if one.ended > run.started]
+        first.setdefault(run.token, run)
+        found = {one.token: one for token, one in first.items() if token > run.token}
+        found |= {one.token: one for one in open_runs if not case.excused(one, run.started)}
+        for other in found.values():
+            older, newer = sorted((other, run), key=attrgetter("token"))
+            yield Overlap(run.started, older, newer)
+        open_runs.append(run)
+
+
+def _one_leader(case: Case) -> Iterator[Found]:
+    for job in case.plans:
+        for one in _overlaps(case, job):
+            if _is_unguarded(case, one):
+                continue
+            if one.older.started < one.when:
+                yield Found(one.when, "S1", f"{one.newer} starts while {one.older} is in flight, which nothing excuses")
+            else:
+                yield Found(one.when, "S5", f"{one.older} starts after {one.newer}, which nothing excuses")
+
+
+def overlaps(plan: Plan, history: Observed) -> tuple[list[float], list[float]]:
+    """How long two terms ran at once: those that nothing excuses, and those after a loss that nobody could notice."""
+    case = Case(history, plan.settings, plan.jobs)
+    begun: dict[bool, dict[tuple[str, int, int], tuple[float, float]]] = {False: {}, True: {}}
+    for job in plan.jobs:
+        for one in _overlaps(case, job):
+            found = begun[_is_unguarded(case, one)]
+            terms = (job, one.older.token, one.newer.token)
+            begin, end = found.get(terms, (one.when, one.when))
+            found[terms] = (begin, max(end, one.ended))
+    broken, unguarded = ([end - begin for begin, end in found.values()] for found in begun.values())
+    return broken, unguarded
+
+
+def _is_unguarded(case: Case, overlap: Overlap) -> bool:
+    """True if a running server lost the older lease, the newer leader had not been following, and it was short."""
+    assert isinstance(case.history, Observed)
+    older, newer = overlap.older, overlap.newer
+    granted = (case.history.leases[older.job, older.token].granted, case.history.leases[newer.job, newer.token].granted)
+    losses = [
+        loss
+        for loss in case.history.lost_leases
+        if loss.job in {"", older.job} and granted[0] - DRIFT < loss.end and loss.begin < granted[1] + DRIFT
+    ]
+    if not losses or older.process == newer.process:
+        return False
+    lost = max(loss.begin for loss in losses)
+    if _was_following(case, newer.process, older.job, lost, granted[1]):
+        return False
+    settings = case.settings
+    hears = settings.heartbeat_interval + settings.call_timeout
+    if _disturbed(case, older.process, lost - settings.lock_expiry, granted[1] + hears):
+        hears = settings.lock_expiry - settings.margin  # the old leader cannot ask, so its own deadline must end it
+    return overlap.ended <= granted[1] + hears + UNWINDING * settings.margin + DRIFT
+
+
+def _was_following(case: Case, process: str, job: str, lost: float, granted: float) -> bool:
+    """True if the process must have had a refusal in force when it was granted the lease.
+
+    It had time to be refused since its start and since anything that was done to it, and no term of its own.
+    """
+    assert isinstance(case.history, Observed)
+    settings = case.settings
+    since = lost - 1.2 * settings.max_backoff - 2 * settings.call_timeout - DRIFT
+    led = any(run.process == process and run.ended > since and run.started < lost for run in case.runs[job])
+    begun = case.history.begun.get(process, inf)
+    return begun < since and not led and not _disturbed(case, process, since, granted)
+
+
+def _disturbed(case: Case, process: str, since: float, until: float) -> bool:
+    """True if something kept that process from the store, or held it up for long enough to miss a look."""
+    faults = [one for one in case.history.faults if one.process in {"", process} and one.kind not in FORGETS]
+    late = case.settings.margin / 4
+    frozen = [one for one in case.frozen[process] if one.kind != "blocked" and one.end - one.begin > late]
+    return any(one.begin < until and one.end > since for one in (*faults, *frozen))
 
 
 def _observed(case: Case, job: str) -> list[ObservedRun]:
@@ -71,13 +170,57 @@ def _no_grant_by_a_young_store(case: Case) -> Iterator[Found]:
 
 def _ticks_run_once(case: Case) -> Iterator[Found]:
     """All here have one wall clock, so not even a crash lets a grid point run again."""
-    first: dict[tuple[str, int], SimRun] = {}
-    for run in case.history.runs:
-        if run.tick is None:
-            continue
-        before = first.setdefault((run.job, run.tick), run)
-        if before is not run:
+    for before, run in _repeated(case, "fixed"):
+        older, newer = sorted((before, run), key=attrgetter("token"))
+        if not _is_unguarded(case, Overlap(run.started, older, newer)):
             yield Found(run.started, "ticks", f"{run} runs tick {run.tick}, which ran at {before.started:.3f}")
+
+
+def _slots_run_once(case: Case) -> Iterator[Found]:
+    """S6, but for a running server that went back to an old state: nobody can tell it from a state without the slot."""
+    for before, run in _repeated(case, "cron"):
+        if not _after_an_old_state(case, before, run):
+            yield Found(run.started, "S6", f"{run} starts; the slot ran at {before.started:.3f} already")
+    for lease in case.history.leases.values():
+        for when, wall in case.history.losses:
+            for late in case.runs[lease.job] if lease.granted > when and case.plans[lease.job].shape == "cron" else ():
+                if late.token == lease.token and late.scheduled < wall:
+                    yield Found(late.started, "S6", f"{late} starts; it was due before the store lost its data")
+
+
+def _after_an_old_state(case: Case, before: ObservedRun, run: ObservedRun) -> bool:
+    assert isinstance(case.history, Observed)
+    granted = case.history.leases[run.job, run.token].granted
+    return any(
+        loss.kind == STALE and before.started < loss.end + DRIFT and loss.begin < granted + DRIFT
+        for loss in case.history.lost_leases
+    )
+
+
+def _repeated(case: Case, shape: str) -> Iterator[tuple[ObservedRun, ObservedRun]]:
+    """The runs of a slot or tick that had run before, each with the first one."""
+    for job, plan in case.plans.items():
+        first: dict[int, ObservedRun] = {}
+        for run in _observed(case, job) if plan.shape == shape else ():
+            before = first.setdefault(run.scheduled, run)
+            if before is not run:
+                yield before, run
+
+
+def repeated_slots(plan: Plan, history: Observed) -> int:
+    """How often a slot ran again because a running server went back to an old state."""
+    case = Case(history, plan.settings, plan.jobs)
+    return sum(_after_an_old_state(case, before, run) for before, run in _repeated(case, "cron"))
+
+
+RULES = (
+    _one_leader,
+    _one_body_at_a_time,
+    _one_process_per_token,
+    _no_grant_by_a_young_store,
+    _ticks_run_once,
+    _slots_run_once,
+)
 
 
 def excused_overlaps(plan: Plan, history: Observed) -> Counter[str]:

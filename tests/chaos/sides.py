@@ -8,12 +8,13 @@ import signal
 import sqlite3
 import time
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redis.exceptions import RedisError
 
+from chaos.observed import DELETED, FLUSHED, STALE
 from proxy import Proxy
-from redis_replicas import RedisFleet
+from redis_replicas import RedisFleet, lock, state
 from replicas import Fleet, boot
 from servers import OLDEST, Server
 from singletonjob._clock import SystemClock
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     Deed = Callable[[], Awaitable[None]]
 
 __all__ = ["RedisSide", "Side", "SqliteSide", "make_side"]
+
+
+OLDEST_STATE = 3.0
+"""How old a state is that a running server goes back to, at most, in lock_expiries."""
 
 
 class Side(Protocol):
@@ -79,6 +84,13 @@ class SqliteSide:
         await asyncio.to_thread(hold)
 
 
+class _Snapshot(NamedTuple):
+    """The keys at a moment on the boot clock: what DUMP says of each, and its end in the server's milliseconds or 0."""
+
+    taken: float
+    keys: Mapping[str, tuple[bytes, int]]
+
+
 class RedisSide:
     """One server that keeps its data in a file, and a proxy in front of it for each worker."""
 
@@ -94,6 +106,7 @@ class RedisSide:
         self._server = Server(OLDEST, self._home, options)
         self._proxies: list[Proxy] = []
         self._sizes: list[tuple[float, int]] = []
+        self._snapshots: list[_Snapshot] = []
         self.fleet: Fleet = RedisFleet(directory, self._server, **plan.app_options, plan=plan.told)
         self.faults: Mapping[str, tuple[float, Deed]] = {
             "restarted": (0.7, lambda: self._restart("kept")),
@@ -104,6 +117,9 @@ class RedisSide:
             "all cut": (1.0, lambda: self._cut(self._proxies)),
             "all held": (1.5, lambda: self._hold(self._proxies)),
             "all slow": (1.0, lambda: self._slow(self._proxies)),
+            FLUSHED: (2.5, self._flush),
+            DELETED: (2.5, self._delete),
+            STALE: (2.5, self._go_back),
         }
 
     def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
@@ -123,8 +139,8 @@ class RedisSide:
         for _ in range(self._plan.machines):
             self._proxies.append(await stack.enter_async_context(Proxy(self._server.port)))
         stack.enter_context(self.fleet)
-        watch = asyncio.create_task(self._watch_size())
-        stack.callback(watch.cancel)
+        for watch in (self._watch_size(), self._watch_keys()):
+            stack.callback(asyncio.create_task(watch).cancel)
 
     async def _start(self, *, forgot: bool) -> None:
         self._recorder.server_started(SystemClock().now(), forgot=forgot)
@@ -136,6 +152,61 @@ class RedisSide:
             files = self._files
             self._sizes.append((boot(), files[-1].stat().st_size if files else 0))
             await asyncio.sleep(0.2)
+
+    async def _watch_keys(self) -> None:
+        """So that an old state is at hand which a running server can go back to, as a fail-over may."""
+        keys = [key for job in self._plan.jobs for key in (lock(job, "chaos"), state(job, "chaos"))]
+        while True:
+            with suppress(RedisError):
+                self._snapshots.append(await asyncio.to_thread(self._snapshot, keys))
+            oldest = boot() - OLDEST_STATE * self._plan.lock_expiry
+            self._snapshots = [one for one in self._snapshots if one.taken > oldest]
+            await asyncio.sleep(0.1)
+
+    def _snapshot(self, keys: list[str]) -> _Snapshot:
+        with self._server.client() as client, client.pipeline() as together:
+            together.time()
+            for key in keys:
+                together.dump(key).pttl(key)
+            (seconds, micros), *found = together.execute()
+        now = seconds * 1000 + micros // 1000
+        pairs = zip(keys, found[::2], found[1::2], strict=True)
+        return _Snapshot(
+            boot(), {key: (text, now + left if left > 0 else 0) for key, text, left in pairs if text is not None}
+        )
+
+    async def _forget(self, kind: str, job: str, forget: Callable[[Any], object]) -> None:
+        """What the server is told to do; if it is not there, nothing was lost."""
+        with suppress(RedisError), self._server.client() as client:
+            before = SystemClock().now()
+            await asyncio.to_thread(forget, client)
+            self._recorder.store_forgot(kind, job, before, SystemClock().now(), slots=kind == FLUSHED)
+
+    async def _flush(self) -> None:
+        await self._forget(FLUSHED, "", lambda client: client.flushall())
+
+    async def _delete(self) -> None:
+        job = self._random.choice(list(self._plan.jobs))
+        await self._forget(DELETED, job, lambda client: client.delete(lock(job, "chaos")))
+
+    async def _go_back(self) -> None:
+        """All keys as they were once; each with the end that it had then, since that is an instant."""
+        if not self._snapshots:
+            return
+        snapshots = self._snapshots
+        if self._random.random() < 0.5:  # from a moment at which some job had no holder, which is rare
+            locks = [lock(job, "chaos") for job in self._plan.jobs]
+            snapshots = [one for one in snapshots if not one.keys.keys() >= {*locks}] or snapshots
+        old = self._random.choice(snapshots)
+
+        def restore(client: Any) -> None:
+            with client.pipeline() as together:
+                together.flushall()
+                for key, (text, end) in old.keys.items():
+                    together.restore(key, end, text, absttl=end > 0)
+                together.execute()
+
+        await self._forget(STALE, "", restore)
 
     @property
     def _files(self) -> list[Path]:

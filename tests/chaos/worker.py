@@ -45,6 +45,8 @@ LONGEST_BODY = 2.5
 UNWINDING = 0.25
 """A body that heeds its cancellation takes at most this part of the margin to end; the checker reckons with it."""
 
+LOG_LINE = "%(asctime)s %(levelname)s [%(event)s] %(message)s"
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOOK = 0.01
 """A sync body looks so often at its term, in seconds."""
@@ -123,7 +125,9 @@ def _register(app: SingletonJobs, bodies: Bodies, job: Mapping[str, Any]) -> Non
 
 def main(name: str, options: dict[str, Any], stamps: StampWriter) -> None:
     """Work until SIGTERM. `options` are the app's, and what `Plan.told` says."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(LOG_LINE, defaults={"event": None}))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     plan = options.pop("plan")
     app = SingletonJobs("chaos", **options)
     bodies = Bodies(plan, name, stamps)

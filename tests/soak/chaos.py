@@ -2,7 +2,8 @@
 
 Rounds of half a minute, each with other settings: `--minutes N` of them on each store (`--store redis|sqlite|both`),
 from `--seed S` on. Nothing may overlap but what the design exempts: the run that a process was frozen in, and a sync
-body whose term was lost.
+body whose term was lost. Where a running server loses a lease, a replica that had been following waits; the overlaps
+with one that had not are counted and bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from chaos.conductor import play
+from chaos.observed import FORGETS
 from chaos.plan import StoreKind, draw_plan
 from soak._evidence import arguments, conclude, say
 
@@ -40,6 +42,10 @@ class Account:
     excused: Counter[str] = field(default_factory=Counter[str])
     stalls: list[float] = field(default_factory=list[float])
     backs: list[float] = field(default_factory=list[float])
+    broken: list[float] = field(default_factory=list[float])
+    unguarded: list[float] = field(default_factory=list[float])
+    probations: int = 0
+    repeated: int = 0
     unexplained: int = 0
     violations: list[str] = field(default_factory=list[str])
 
@@ -51,6 +57,10 @@ class Account:
         self.faults += history.counts
         self.excused += result.excused
         self.stalls += [one.end - one.begin for one in history.stalls]
+        self.broken += result.broken
+        self.unguarded += result.unguarded
+        self.probations += result.probations
+        self.repeated += result.repeated
         self.backs.append(result.back)
         self.unexplained += len(history.unexplained)
         if result.found is not None:
@@ -61,10 +71,23 @@ class Account:
         return (
             f"{store}, {minutes:.1f} minutes, {self.rounds} rounds: {self.runs} runs in {self.terms} terms,"
             f" {self.faults.total()} faults ({listed(self.faults)}); runs that went on while another one ran:"
-            f" {listed(self.excused)}; all jobs ran again within {max(self.backs, default=0):.1f} s of the last fault;"
+            f" {listed(self.excused)};{self.forgotten}"
+            f" all jobs ran again within {max(self.backs, default=0):.1f} s of the last fault;"
             f" loops stood still unasked {len(self.stalls)} times, {max(self.stalls, default=0) * 1000:.0f} ms at most;"
             f" sync runs whose term was lost for no known reason: {self.unexplained};"
             f" violations: {', '.join(self.violations) or 'none'}"
+        )
+
+    @property
+    def forgotten(self) -> str:
+        """What came of the leases that a running server lost; "" if it lost none."""
+        if not any(self.faults[kind] for kind in FORGETS):
+            return ""
+        return (
+            f" leases lost by a running server: {self.probations} probations, {len(self.broken)} overlaps with a"
+            f" replica that had been following, {len(self.unguarded)} with one that had not,"
+            f" {max(self.unguarded, default=0) * 1000:.0f} ms at most,"
+            f" {self.repeated} slots run again after an old state;"
         )
 
 
@@ -87,6 +110,9 @@ def table(accounts: dict[StoreKind, Account]) -> str:
         *by_kind([one.faults for one in columns]),
         ("excused overlaps", [one.excused.total() for one in columns]),
         *by_kind([one.excused for one in columns]),
+        ("probations", [one.probations for one in columns]),
+        ("overlaps, had followed", [len(one.broken) for one in columns]),
+        ("overlaps, had not followed", [len(one.unguarded) for one in columns]),
         ("violations", [len(one.violations) for one in columns]),
     ]
     lines = [f"{'':32}" + "".join(f"{store:>10}" for store in accounts)]
