@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chaos.observed import Recorder
+from chaos.observed import DELETED, FLUSHED, FORGETS, STALE, Recorder
 from chaos.plan import draw_plan
-from chaos.rules import excused_overlaps, violation
+from chaos.rules import excused_overlaps, overlaps, repeated_slots, violation
 from chaos.worker import BEAT
 from singletonjob._model import Now
 
@@ -22,6 +22,10 @@ PLAN = draw_plan("rules", "redis")
 EPOCH = 1_800_000_000_000_000
 FIRST, SECOND = 0.5, 3.0
 """When the two leases were granted: their tokens say so."""
+THIRD = 6.0
+"""When a lease was granted that the server had lost."""
+HEARD = PLAN.heartbeat_interval + PLAN.call_timeout
+"""An old leader hears so long after the next grant that its lease was lost."""
 
 
 def at(boot: float) -> Now:
@@ -49,6 +53,10 @@ class Round:
 
     def stamp(self, worker: str, at: float, kind: str, job: str, detail: str) -> None:
         self._lines[worker].append(f"{at:.6f} {kind} {job} {detail}")
+
+    def loses(self, kind: str, job: str = "") -> None:
+        """The running server loses its leases, just before `THIRD`."""
+        self.recorder.store_forgot(kind, job, at(THIRD - 0.02), at(THIRD - 0.01), slots=kind == FLUSHED)
 
     def stands_still(self, worker: str, begin: float, end: float) -> None:
         self._still.append((worker, begin, end))
@@ -163,3 +171,86 @@ def test_a_store_that_was_just_started_grants_nothing(made: Round) -> None:
     found, _ = made.finish()
     assert found is not None
     assert found.rule == "S8"
+
+
+@pytest.mark.parametrize("kind", sorted(FORGETS))
+def test_two_terms_at_once_are_a_violation_where_the_next_leader_had_been_following(made: Round, kind: str) -> None:
+    made.run("a", "tick", 5.5, THIRD + 0.2, granted=FIRST)
+    made.loses(kind)
+    made.run("b", "tick", THIRD + 0.1, THIRD + 0.15, granted=THIRD)
+    found, history = made.finish()
+    assert found is not None
+    assert found.rule == "S1"
+    broken, unguarded = overlaps(PLAN, history)
+    assert broken == [pytest.approx(0.05)]
+    assert unguarded == []
+
+
+@pytest.mark.parametrize("why", ["started late", "cut off", "store slow", "stood still", "had led"])
+def test_two_terms_at_once_for_a_heartbeat_and_a_call_are_counted_where_the_next_leader_had_not_been_following(
+    made: Round, why: str
+) -> None:
+    made.run("a", "tick", 5.5, THIRD + HEARD, granted=FIRST)
+    if why == "started late":
+        made.stands_still("b", -1, THIRD - 0.5)
+    elif why == "stood still":
+        made.stands_still("b", THIRD - 1, THIRD - 0.5)
+    elif why == "had led":
+        made.run("b", "tick", 5.3, 5.4, granted=0.2)
+    else:
+        made.recorder.fault("held", "b" if why == "cut off" else "", THIRD - 1, THIRD - 0.5)
+    made.loses(DELETED, "tick")
+    made.run("b", "tick", THIRD + 0.1, THIRD + 0.15, granted=THIRD)
+    made.run("b", "tick", THIRD + 0.2, THIRD + 1.5, granted=THIRD)
+    made.run("a", "sweep", 5.5, THIRD + HEARD, granted=FIRST)
+    found, history = made.finish()
+    assert found is None
+    broken, unguarded = overlaps(PLAN, history)
+    assert broken == []
+    assert unguarded == [pytest.approx(HEARD - 0.1)]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "before the first term", "the lease of another job", "the lease"])
+def test_two_terms_at_once_are_a_violation_unless_that_lease_was_lost_and_they_are_short(
+    made: Round, lost: str
+) -> None:
+    if lost == "before the first term":
+        made.recorder.store_forgot(DELETED, "tick", at(FIRST - 0.2), at(FIRST - 0.1), slots=False)
+    elif lost != "nothing":
+        made.loses(DELETED, "tick" if lost == "the lease" else "sweep")
+    long = THIRD + HEARD + PLAN.margin if lost == "the lease" else THIRD + 0.2
+    made.run("a", "tick", 5.5, long, granted=FIRST)
+    made.stands_still("b", -1, THIRD - 0.5)
+    made.run("b", "tick", THIRD + 0.1, long, granted=THIRD)
+    found, history = made.finish()
+    assert found is not None
+    assert found.rule in {"S1", "S5"}
+    broken, unguarded = overlaps(PLAN, history)
+    assert broken == [pytest.approx(long - THIRD - 0.1)]
+    assert unguarded == []
+
+
+def test_an_old_leader_that_is_cut_off_may_run_until_its_own_deadline_beside_one_that_had_not_been_following(
+    made: Round,
+) -> None:
+    made.run("a", "tick", 5.5, THIRD + PLAN.lock_expiry - PLAN.margin, granted=FIRST)
+    made.recorder.fault("held", "a", THIRD - 0.1, THIRD + 2)
+    made.stands_still("b", -1, THIRD - 0.5)
+    made.loses(FLUSHED)
+    made.run("b", "tick", THIRD + 0.1, THIRD + 0.15, granted=THIRD)
+    found, _ = made.finish()
+    assert found is None
+
+
+@pytest.mark.parametrize("kind", sorted(FORGETS))
+def test_a_slot_runs_again_only_where_a_running_server_went_back_to_an_old_state(made: Round, kind: str) -> None:
+    made.run("a", "close", 1.0, 1.1, granted=FIRST, due=1.0)
+    made.loses(kind)
+    made.run("b", "close", 6.2, 6.3, granted=THIRD, due=1.0)
+    found, history = made.finish()
+    if kind == STALE:
+        assert found is None
+        assert repeated_slots(PLAN, history) == 1
+    else:
+        assert found is not None
+        assert found.rule == "S6"
