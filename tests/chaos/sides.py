@@ -117,9 +117,9 @@ class RedisSide:
             "all cut": (1.0, lambda: self._cut(self._proxies)),
             "all held": (1.5, lambda: self._hold(self._proxies)),
             "all slow": (1.0, lambda: self._slow(self._proxies)),
-            FLUSHED: (2.5, self._flush),
-            DELETED: (2.5, self._delete),
-            STALE: (2.5, self._go_back),
+            FLUSHED: (2.0, self._flush),
+            DELETED: (2.0, self._delete),
+            STALE: (2.0, self._go_back),
         }
 
     def path_faults(self, machine: int) -> Mapping[str, tuple[float, Deed]]:
@@ -127,6 +127,7 @@ class RedisSide:
         return {
             "cut": (1.0, lambda: self._cut(mine)),
             "held": (2.5, lambda: self._hold(mine)),
+            "held, and leases lost": (2.5, lambda: self._hold(mine, then_lose=True)),
             "slow": (1.0, lambda: self._slow(mine)),
         }
 
@@ -250,13 +251,18 @@ class RedisSide:
         for proxy in proxies:
             proxy.hang_up()
 
-    async def _hold(self, proxies: list[Proxy]) -> None:
-        """Nothing passes, one way or both; then it all comes at once, or never."""
+    async def _hold(self, proxies: list[Proxy], *, then_lose: bool = False) -> None:
+        """Nothing passes, one way or both; then it all comes at once, or never.
+
+        `then_lose`: the server loses leases meanwhile. So a leader behind these proxies does not hear of the loss.
+        """
         ways = self._random.choice([(), (), ("up",), ("down",)])
         seconds, lost = self._some(0.2, 3), self._random.random() < 0.5
         for proxy in proxies:
             proxy.hold(*ways)
         try:
+            if then_lose:
+                await self._random.choice([self._flush, self._delete, self._go_back])()
             await asyncio.sleep(seconds)
         finally:
             for proxy in proxies:

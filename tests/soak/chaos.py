@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from chaos.conductor import play
-from chaos.observed import FORGETS
 from chaos.plan import StoreKind, draw_plan
 from soak._evidence import arguments, conclude, say
 
@@ -42,6 +41,7 @@ class Account:
     excused: Counter[str] = field(default_factory=Counter[str])
     stalls: list[float] = field(default_factory=list[float])
     backs: list[float] = field(default_factory=list[float])
+    lost: Counter[str] = field(default_factory=Counter[str])
     broken: list[float] = field(default_factory=list[float])
     unguarded: list[float] = field(default_factory=list[float])
     probations: int = 0
@@ -57,6 +57,7 @@ class Account:
         self.faults += history.counts
         self.excused += result.excused
         self.stalls += [one.end - one.begin for one in history.stalls]
+        self.lost += Counter(loss.kind for loss in history.lost_leases)
         self.broken += result.broken
         self.unguarded += result.unguarded
         self.probations += result.probations
@@ -81,11 +82,11 @@ class Account:
     @property
     def forgotten(self) -> str:
         """What came of the leases that a running server lost; "" if it lost none."""
-        if not any(self.faults[kind] for kind in FORGETS):
+        if not self.lost:
             return ""
         return (
-            f" leases lost by a running server: {self.probations} probations, {len(self.broken)} overlaps with a"
-            f" replica that had been following, {len(self.unguarded)} with one that had not,"
+            f" leases lost by a running server {self.lost.total()} times ({listed(self.lost)}):"
+            f" {self.probations} probations, {len(self.broken)} overlaps with a replica that had been following, {len(self.unguarded)} with one that had not,"
             f" {max(self.unguarded, default=0) * 1000:.0f} ms at most,"
             f" {self.repeated} slots run again after an old state;"
         )
@@ -110,6 +111,8 @@ def table(accounts: dict[StoreKind, Account]) -> str:
         *by_kind([one.faults for one in columns]),
         ("excused overlaps", [one.excused.total() for one in columns]),
         *by_kind([one.excused for one in columns]),
+        ("leases lost by a running server", [one.lost.total() for one in columns]),
+        *by_kind([one.lost for one in columns]),
         ("probations", [one.probations for one in columns]),
         ("overlaps, had followed", [len(one.broken) for one in columns]),
         ("overlaps, had not followed", [len(one.unguarded) for one in columns]),
