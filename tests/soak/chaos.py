@@ -86,8 +86,8 @@ class Account:
             return ""
         return (
             f" leases lost by a running server {self.lost.total()} times ({listed(self.lost)}):"
-            f" {self.probations} probations, {len(self.broken)} overlaps with a replica that had been following, {len(self.unguarded)} with one that had not,"
-            f" {max(self.unguarded, default=0) * 1000:.0f} ms at most,"
+            f" {self.probations} probations, {len(self.broken)} overlaps with a replica that had been following,"
+            f" {len(self.unguarded)} with one that had not, {max(self.unguarded, default=0) * 1000:.0f} ms at most,"
             f" {self.repeated} slots run again after an old state;"
         )
 
