@@ -247,4 +247,4 @@ class Recorder:
         shared = self._plan.store == "sqlite"
         mine = [one for one in self.history.faults if one.process in {"", process} and one.kind not in {"term", "kill"}]
         frozen = [one for one in self.history.frozen if shared or one.process == process]
-        return any(one.begin < at and one.end > since for one in (*mine, *frozen))
+        return any(one.begin < at and one.end > since for one in (*mine, *frozen, *self.history.lost_leases))

@@ -131,18 +131,18 @@ def test_a_run_frozen_between_its_check_and_its_first_line_began_before(made: Ro
     assert found is None
 
 
-@pytest.mark.parametrize("cut_off", [True, False])
-def test_a_sync_body_whose_term_is_over_may_go_on_only_if_something_can_have_ended_it(
-    made: Round, *, cut_off: bool
-) -> None:
+@pytest.mark.parametrize("ended", ["by nothing", "cut off", "lost by the store"])
+def test_a_sync_body_whose_term_is_over_may_go_on_only_if_something_can_have_ended_it(made: Round, ended: str) -> None:
     made.run("a", "sweep", 1.0, 4.0, granted=FIRST)
     made.stamp("a", 2.5, "over", "sweep", "0")
     made.run("b", "sweep", 3.2, 3.3, granted=SECOND)
-    if cut_off:
+    if ended == "cut off":
         made.recorder.fault("held", "a", 1.6, 3.0)
+    elif ended == "lost by the store":
+        made.recorder.store_forgot(DELETED, "sweep", at(2.0), at(2.1), slots=False)
     found, history = made.finish()
-    assert (found is None) == cut_off
-    assert len(history.unexplained) == (0 if cut_off else 1)
+    assert (found is None) == (ended != "by nothing")
+    assert len(history.unexplained) == (1 if ended == "by nothing" else 0)
 
 
 def test_a_sync_body_must_know_that_its_term_is_over_before_another_one_runs(made: Round) -> None:
