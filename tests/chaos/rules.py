@@ -49,7 +49,7 @@ class Overlap(NamedTuple):
 
 
 def _overlaps(case: Case, job: str) -> Iterator[Overlap]:
-    """All but those that nobody can prevent: a process that stood still, or a sync body that never looks."""
+    """Yield all overlaps of a job but those of a run that its process was frozen in."""
     open_runs: list[ObservedRun] = []
     first: dict[int, ObservedRun] = {}
     for run in _observed(case, job):
@@ -75,7 +75,8 @@ def _one_leader(case: Case) -> Iterator[Found]:
 
 
 def overlaps(plan: Plan, history: Observed) -> tuple[list[float], list[float]]:
-    """How long two terms ran at once: those that nothing excuses, and those after a loss that nobody could notice."""
+    """Return the seconds for which two terms ran at once: for each pair that nothing excuses, and for each pair after a
+    loss that the next leader had no means to notice."""
     case = Case(history, plan.settings, plan.jobs)
     begun: dict[bool, dict[tuple[str, int, int], tuple[float, float]]] = {False: {}, True: {}}
     for job in plan.jobs:
@@ -177,7 +178,8 @@ def _ticks_run_once(case: Case) -> Iterator[Found]:
 
 
 def _slots_run_once(case: Case) -> Iterator[Found]:
-    """S6, but for a running server that went back to an old state: nobody can tell it from a state without the slot."""
+    """S6. A slot may run again after a running server went back to an old state: replicas cannot tell that such a state
+    does not know the slot yet."""
     for before, run in _repeated(case, "cron"):
         if not _after_an_old_state(case, before, run):
             yield Found(run.started, "S6", f"{run} starts; the slot ran at {before.started:.3f} already")
@@ -198,7 +200,7 @@ def _after_an_old_state(case: Case, before: ObservedRun, run: ObservedRun) -> bo
 
 
 def _repeated(case: Case, shape: str) -> Iterator[tuple[ObservedRun, ObservedRun]]:
-    """The runs of a slot or tick that had run before, each with the first one."""
+    """Yield each run of a slot or tick that had run before, after the first run of it."""
     for job, plan in case.plans.items():
         first: dict[int, ObservedRun] = {}
         for run in _observed(case, job) if plan.shape == shape else ():
@@ -208,7 +210,7 @@ def _repeated(case: Case, shape: str) -> Iterator[tuple[ObservedRun, ObservedRun
 
 
 def repeated_slots(plan: Plan, history: Observed) -> int:
-    """How often a slot ran again because a running server went back to an old state."""
+    """Return how often a slot ran again because a running server went back to an old state."""
     case = Case(history, plan.settings, plan.jobs)
     return sum(_after_an_old_state(case, before, run) for before, run in _repeated(case, "cron"))
 

@@ -33,7 +33,7 @@ __all__ = ["RedisSide", "Side", "SqliteSide", "make_side"]
 
 
 OLDEST_STATE = 3.0
-"""How old a state is that a running server goes back to, at most, in lock_expiries."""
+"""The greatest age of a state that a running server goes back to, in lock_expiries."""
 
 
 class Side(Protocol):
@@ -85,7 +85,7 @@ class SqliteSide:
 
 
 class _Snapshot(NamedTuple):
-    """The keys at a moment on the boot clock: what DUMP says of each, and its end in the server's milliseconds or 0."""
+    """The keys at a moment on the boot clock: for each the reply of DUMP, and its expiry in milliseconds (0: none)."""
 
     taken: float
     keys: Mapping[str, tuple[bytes, int]]
@@ -155,7 +155,7 @@ class RedisSide:
             await asyncio.sleep(0.2)
 
     async def _watch_keys(self) -> None:
-        """So that an old state is at hand which a running server can go back to, as a fail-over may."""
+        """Take snapshots of all keys, so that a running server can go back to an old state, as in a stale fail-over."""
         keys = [key for job in self._plan.jobs for key in (lock(job, "chaos"), state(job, "chaos"))]
         while True:
             with suppress(RedisError):
@@ -177,7 +177,7 @@ class RedisSide:
         )
 
     async def _forget(self, kind: str, job: str, forget: Callable[[Any], object]) -> None:
-        """What the server is told to do; if it is not there, nothing was lost."""
+        """Let the server lose leases. If the server does not answer, nothing was lost and nothing is recorded."""
         with suppress(RedisError), self._server.client() as client:
             before = SystemClock().now()
             await asyncio.to_thread(forget, client)
@@ -191,11 +191,11 @@ class RedisSide:
         await self._forget(DELETED, job, lambda client: client.delete(lock(job, "chaos")))
 
     async def _go_back(self) -> None:
-        """All keys as they were once; each with the end that it had then, since that is an instant."""
+        """Restore all keys from a snapshot, each with the instant at which it was to expire then."""
         if not self._snapshots:
             return
         snapshots = self._snapshots
-        if self._random.random() < 0.5:  # from a moment at which some job had no holder, which is rare
+        if self._random.random() < 0.5:  # prefer moments at which some job had no holder, because they are rare
             locks = [lock(job, "chaos") for job in self._plan.jobs]
             snapshots = [one for one in snapshots if not one.keys.keys() >= {*locks}] or snapshots
         old = self._random.choice(snapshots)

@@ -57,7 +57,7 @@ async def following(server: Server, client: redis.Redis, who: str = "b") -> Asyn
 
 
 def forget(client: redis.Redis, what: Forget) -> float:
-    """Let the server lose the lease, and wake the followers; returns a moment just before."""
+    """Let the server lose the lease and wake the followers. Return a moment just before."""
     at = boot()
     what(client)
     client.publish("pricing:notice", "tick")
@@ -76,9 +76,9 @@ async def one_leader_after_the_other(leader: One, others: list[One], lost: float
 
 
 def old_state(client: redis.Redis) -> Callable[[redis.Redis, int | None], None]:
-    """Take the keys as they are now; the function that is returned puts them back.
+    """Return a function that puts the keys back as they are now.
 
-    It takes the milliseconds that the lease has left, None for a lease that has ended.
+    Its second argument is the time that the lease has left then, in milliseconds; None for a lease that has ended.
     """
     kept: Any = client.get(lock()), client.hgetall(state())
     holder, fields = kept

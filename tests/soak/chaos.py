@@ -81,7 +81,7 @@ class Account:
 
     @property
     def forgotten(self) -> str:
-        """What came of the leases that a running server lost; "" if it lost none."""
+        """The figures about leases that a running server lost, as text; "" if it lost none."""
         if not self.lost:
             return ""
         return (
