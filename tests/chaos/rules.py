@@ -181,22 +181,22 @@ def _slots_run_once(case: Case) -> Iterator[Found]:
     """S6. A slot may run again after a running server went back to an old state: replicas cannot tell that such a state
     does not know the slot yet."""
     for before, run in _repeated(case, "cron"):
-        if not _after_an_old_state(case, before, run):
+        if not _went_back(case, before.started, run):
             yield Found(run.started, "S6", f"{run} starts; the slot ran at {before.started:.3f} already")
-    for lease in case.history.leases.values():
-        for when, wall in case.history.losses:
-            for late in case.runs[lease.job] if lease.granted > when and case.plans[lease.job].shape == "cron" else ():
-                if late.token == lease.token and late.scheduled < wall:
-                    yield Found(late.started, "S6", f"{late} starts; it was due before the store lost its data")
+    for job in (job for job, plan in case.plans.items() if plan.shape == "cron"):
+        for run in _observed(case, job):
+            granted = case.history.leases[job, run.token].granted
+            for when, wall in case.history.losses:
+                if granted > when and run.scheduled < wall and not _went_back(case, when, run):
+                    yield Found(run.started, "S6", f"{run} starts; it was due before the store lost its data")
 
 
-def _after_an_old_state(case: Case, before: ObservedRun, run: ObservedRun) -> bool:
+def _went_back(case: Case, since: float, run: ObservedRun) -> bool:
+    """True if a running server went back to an old state after `since` and before it granted the lease of `run`."""
     assert isinstance(case.history, Observed)
     granted = case.history.leases[run.job, run.token].granted
-    return any(
-        loss.kind == STALE and before.started < loss.end + DRIFT and loss.begin < granted + DRIFT
-        for loss in case.history.lost_leases
-    )
+    stale = [loss for loss in case.history.lost_leases if loss.kind == STALE]
+    return any(since < loss.end + DRIFT and loss.begin < granted + DRIFT for loss in stale)
 
 
 def _repeated(case: Case, shape: str) -> Iterator[tuple[ObservedRun, ObservedRun]]:
@@ -212,7 +212,7 @@ def _repeated(case: Case, shape: str) -> Iterator[tuple[ObservedRun, ObservedRun
 def repeated_slots(plan: Plan, history: Observed) -> int:
     """Return how often a slot ran again because a running server went back to an old state."""
     case = Case(history, plan.settings, plan.jobs)
-    return sum(_after_an_old_state(case, before, run) for before, run in _repeated(case, "cron"))
+    return sum(_went_back(case, before.started, run) for before, run in _repeated(case, "cron"))
 
 
 RULES = (

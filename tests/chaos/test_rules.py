@@ -254,3 +254,12 @@ def test_a_slot_runs_again_only_where_a_running_server_went_back_to_an_old_state
     else:
         assert found is not None
         assert found.rule == "S6"
+
+
+def test_a_slot_from_before_a_loss_may_run_again_where_the_server_then_went_back_to_an_old_state(made: Round) -> None:
+    made.run("a", "close", 1.0, 1.1, granted=FIRST, due=1.0)
+    made.recorder.store_forgot(FLUSHED, "", at(3.0), at(3.1), slots=True)
+    made.loses(STALE)
+    made.run("b", "close", 6.2, 6.3, granted=THIRD, due=1.0)
+    found, _ = made.finish()
+    assert found is None
