@@ -222,8 +222,19 @@ class _Seat:
 
     __slots__ = (
         *("abandoned", "asked", "backing_off", "claim", "covered", "deadline", "drain_until", "due", "enabled"),
-        *("errors", "held", "in_doubt_until", "job", "not_before", "noticed_at", "options", "paused", "phase"),
-        *("probation_until", "reason", "release_until", "releasing", "resigned", "sent", "theirs", "token"),
+        *(
+            "errors",
+            "held",
+            "in_doubt_until",
+            "job",
+            "lost_at",
+            "not_before",
+            "noticed_at",
+            "options",
+            "paused",
+            "phase",
+        ),
+        *("reason", "release_until", "releasing", "resigned", "sent", "theirs", "token"),
         *("vouched_until", "warned"),
     )
 
@@ -245,7 +256,7 @@ class _Seat:
         self.release_until = inf
         self.in_doubt_until = -inf  # an acquisition without an answer may run in the store up to here
         self.theirs = NOBODYS
-        self.probation_until = -inf  # the term of a lost lease may be alive up to here
+        self.lost_at = -inf  # the store had lost somebody's lease by this moment
         self.drain_until = inf
         self.abandoned = False
         self.claim: Claim | None = None
@@ -256,6 +267,11 @@ class _Seat:
         self.resigned = 0  # terms given up in a row
         self.warned = False  # of a key without an expiry
         self.paused = False  # by an operator, as far as the store has told
+
+    @property
+    def probation_until(self) -> float:
+        """Until then the term of a lost lease may be alive: its last renewal may have come just before the loss."""
+        return self.lost_at + self.options.lock_expiry * (1 + RATE)
 
 
 class _Flight(NamedTuple):
@@ -734,8 +750,7 @@ class Elector:
         state = verdict.state
         theirs, seat.theirs = seat.theirs, NOBODYS
         if (now < theirs.until or self._clock < theirs.clock) and state.released < theirs.token:
-            # The last renewal of the lost lease may have come just before this grant.
-            seat.probation_until = now + options.lock_expiry * (1 + RATE)
+            seat.lost_at = now
             self._effects.append(Note("probation", seat.job, number=seat.probation_until - now, token=verdict.token))
         if sent < seat.probation_until:
             seat.due = min(sent + self._beat(seat), seat.probation_until)
@@ -748,8 +763,8 @@ class Elector:
         seat.sent = sent
         seat.due = sent + self._beat(seat)
         seat.claim = None
-        if self._up_since > -inf:
-            state = state._replace(up_from=state.wall - int((sent - self._up_since) * 1e6))
+        if (forgot_at := max(self._up_since, seat.lost_at)) > -inf:
+            state = state._replace(up_from=state.wall - int((sent - forgot_at) * 1e6))
         self._effects.append(Began(seat.job, seat.token, deadline, sent, state))
 
     def _renewed(self, seat: _Seat, verdict: Renewed, sent: float, now: float) -> None:

@@ -71,6 +71,16 @@ def test_s8_the_term_begins_when_the_lost_one_must_be_over_and_by_a_grant_that_w
     assert max(later - before for before, later in zip([3.0, *sent], sent, strict=False)) <= 3.0
 
 
+def test_s6_the_next_term_runs_nothing_that_was_due_before_the_store_lost_the_lease() -> None:
+    driver = following()
+    granted(driver, 3.0)
+    begins = 13.2
+    driver.poll(begins)
+    driver.receive(begins, Granted(token=10, state=JobState(wall=100_000_000, slot=5)))
+    (began,) = driver.of(Began)
+    assert began.state.up_from == 100_000_000 - 10_200_000
+
+
 def test_s8_a_lease_that_was_given_back_is_used_at_once_also_where_no_notice_was_heard() -> None:
     driver = following(8.0)
     driver.poll(0.2)

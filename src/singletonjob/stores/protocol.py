@@ -153,8 +153,8 @@ class JobState(NamedTuple):
     known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
     token of the term before this one if that term is known to be over, because it was given back, or because its
     holder died; else 0.
-    `up_from` is set by the elector, or by a store of several servers: what was due before the store started may have
-    run, and been forgotten.
+    `up_from` is set by the elector, or by a store of several servers: what was due before the store started, or lost a
+    lease, may have run, and been forgotten.
     """
 
     wall: int
