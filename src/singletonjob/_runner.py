@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term
+from ._model import Now
 from ._schedule import Due, Take
 from .farewell import say_farewell
+from .jobs.body import is_async
 from .ledger import Ledger
 from .scope import Scope
 from .sleeper import Sleeper
 from .stats import Counts
 from .stores.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
+from .user_code import UserCode, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from ._election import Claim, Elector
     from ._heartbeat import Heartbeat
     from ._lease import Lease
-    from ._model import Now, Outcome, Reason
+    from ._model import Outcome, Reason
     from ._schedule import Ticker
     from ._service import Service
     from ._timer import Timer, Timers
@@ -52,6 +55,7 @@ HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
 
 H = TypeVar("H")
+T = TypeVar("T")
 
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 """How a call of the user's code ended; None: it was not made, because the term did not allow it."""
@@ -60,13 +64,13 @@ RAN_WELL: Result = ("ok", None)
 
 
 class Runner:
-    """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies."""
+    """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
 
     __slots__ = (
         *("_answer", "_asked", "_clock", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat", "_in_flight"),
         *("_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service", "_signal"),
-        *("_sleeper", "_state", "_stop_by", "_task", "_timer", "_timers", "_trigger", "_worker", "counts", "job"),
-        *("lease", "options"),
+        *("_sleeper", "_state", "_stop_by", "_task", "_timer", "_timers", "_trigger", "_user_code", "_worker"),
+        *("counts", "job", "lease", "options"),
     )
 
     def __init__(
@@ -111,6 +115,7 @@ class Runner:
         self._previous_end: int | None = None
         self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
         self._worker: DaemonWorker | None = None
+        self._user_code = UserCode()
 
     # -- what the heartbeat and the app tell -----------------------------------------------------------------------
 
@@ -144,8 +149,9 @@ class Runner:
         if lease is None or token not in (None, lease.token):
             return
         if lease.in_thread and not lease.over:
-            self._journal.warn("run-without-lease", "a sync run goes on without the lease", self.job.name, lease.token)
+            self._journal.warn("run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token)
         lease.stopping = lease.over = True
+        lease.over_at = min(lease.over_at, self._clock.boot())
         self._reason = reason
         if self.options.cancel_on_lost_leadership:
             self._grace_until = self._clock.boot()
@@ -177,7 +183,7 @@ class Runner:
         if self._in_flight is not None:
             lease, due, ticker = self._in_flight
             if due.tick is not None:
-                self._ledger.lost(lease, ticker.ended(due, self._clock.now()), "overlap")
+                self._ledger.lost(lease, ticker.ended(due, self._within(lease, self._clock.now())), "overlap")
 
     def _stop_run(self) -> None:
         if self._in_flight is not None:
@@ -218,17 +224,18 @@ class Runner:
             if await self._elected(lease):
                 try:
                     await self._follow_schedule(lease)
-                except Exception as error:  # the user's interval, say; else the key is held for nothing
+                except BaseException as error:  # the user's interval, say; else the key is held for nothing
+                    if is_foreign(error, self._task):
+                        raise
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
-                await say_farewell(self.job, lease, self._reason or "lost", self.options, self._stop_by, self._journal)
+                await self._say_farewell(lease, self._reason or "lost")
             died = False
         finally:
             fence.close()
             self.lease = None
             self._service.alive()
-            if not lease.in_thread:
-                self._drained(lease, died=died)
+            lease.when_idle(partial(self._drained, lease, died=died))
             self._ledger.stepped_down(lease, self._reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
@@ -264,15 +271,11 @@ class Runner:
             else:
                 timer.set(when)
             await self._sleeper
-            if self._reason is not None:
-                if timer is not None:
-                    timer.cancel()
-                return
             now = self._clock.now()
-            if claims and not lease.valid():
-                # Awake again before the fence. Slots are the next leader's to run or to report; it may be long gone.
-                self.end("expired")
-                return
+            if self._reason is None and not lease.valid():
+                self.end("expired")  # awake before the fence; the term may have ended long ago
+            if self._reason is not None:
+                break
             take = ticker.take(now)
             due = take.due
             if take.late or take.missed:
@@ -284,6 +287,20 @@ class Runner:
                     now = await self._execute(lease, due, ticker, self._clock.now(), claimed=True)
             if claims:  # only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen
                 lease.settled = ticker.settled
+        if timer is not None:
+            timer.cancel()
+        if lease.over and not claims:  # slots are the next leader's to run or to report
+            take = ticker.take(self._within(lease, self._clock.now()))
+            late = take.late + (take.due is not None and take.due.tick is not None)
+            self._ledger.lost(lease, Take(late=late), "late")
+
+    def _within(self, lease: Lease, now: Now) -> Now:
+        """Return `now`, but no later than the end of the term: the ticks after that are the next leader's to count.
+
+        A leader that was frozen learns of its end when its successor has run many of them.
+        """
+        end = min(lease.over_at, lease.sent + self.options.lock_expiry - self.options.margin)
+        return now if now.boot <= end else Now(now.wall - round((now.boot - end) * 1e6), end)
 
     async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
         """An operator's extra run, if it is still to be had; the moment at which that was over."""
@@ -345,9 +362,7 @@ class Runner:
             if not job.is_async and self._overdue(lease):
                 if tick is not None:
                     break
-                timer = self._timers.at_boot(boot + HELD_BACK, self._sleeper.ring)
-                await self._sleeper
-                timer.cancel()
+                await self._hold_back()
                 started = self._clock.now()
                 continue
             lateness = (wall - scheduled) / 1e6
@@ -363,9 +378,10 @@ class Runner:
             if telling:
                 self._ledger.run_started(lease, due, lateness)
             try:
-                self._in_flight, self._cut = (lease, due, ticker), None
+                self._in_flight = (lease, due, ticker)
                 call = self._on_loop if job.is_async else self._in_thread
                 result = await call(lease, job.body, run, claimed)
+                lease.limit = inf
             finally:
                 self._in_flight = None
                 lease.run_started = None
@@ -379,7 +395,7 @@ class Runner:
                 if telling or self._ledger.dropping or result is not RAN_WELL:
                     reason = self._cut or self._reason or "lost"
                     self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
-                take = ticker.ended(due, ended)
+                take = ticker.ended(due, self._within(lease, ended))
                 if take.late or take.missed:
                     self._ledger.lost(lease, take, "overlap")
                 if self._task.cancelling():
@@ -397,10 +413,16 @@ class Runner:
         return self._clock.now()
 
     def _begin_call(self, lease: Lease, now: float) -> None:
-        lease.run_started = now
+        lease.run_started, self._cut = now, None
         if self.options.timeout is not None:
             # Even without a grace it takes a moment to unwind.
             lease.limit = now + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
+
+    async def _hold_back(self) -> None:
+        """Wait before the next look at a renewal that is overdue."""
+        timer = self._timers.at_boot(self._clock.boot() + HELD_BACK, self._sleeper.ring)
+        await self._sleeper
+        timer.cancel()
 
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
@@ -414,9 +436,10 @@ class Runner:
                 self._limit_run(min(self._grace_until, self._timeout_at()))
             if not lease.valid() or (lease.stopping and not claimed):
                 return None
-            answer = call(handle)
-            if isinstance(answer, CoroutineType) or inspect.isawaitable(answer):
-                await answer
+            with self._user_code:
+                answer = call(handle)
+                if isinstance(answer, CoroutineType) or inspect.isawaitable(answer):
+                    await answer
             return RAN_WELL
         except BaseException as error:
             return self._ended_by(error, lease, ours=self._scope.close())
@@ -428,40 +451,22 @@ class Runner:
                 self._timer.cancel()
 
     async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
-        """Call a sync body in its thread; what it returns is awaited on the loop if it can be."""
-        context = contextvars.copy_context()
-        orphaned = False
-        turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
+        """Call sync user code in the job's thread, inside the fence; what it returns is awaited on the loop if it can be."""
 
-        def call_in_thread() -> tuple[bool, object]:
-            if not turn.acquire(blocking=False):
+        def checked() -> tuple[bool, object]:
+            if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
                 return False, None
-            try:
-                if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
-                    return False, None
-                return True, context.run(call, handle)
-            finally:
-                lease.in_thread = False
-                if orphaned:
-                    self._drained(lease, died=True)
+            return True, call(handle)
 
-        if self._worker is None:
-            self._worker = self._service.worker(f"singletonjob-{self.job.name}")
         if self._timeout_at() < inf:
             self._limit_run(self._timeout_at())
-        lease.in_thread = True
         try:
-            called, answer = await self._worker.run(call_in_thread)
-        except asyncio.CancelledError as error:
-            if not self._task.cancelling():
-                return "failed", error
-            # A body that has begun goes on; it is told to end, and says when it has.
-            if turn.acquire(blocking=False):
-                lease.in_thread = False
-            orphaned = True
-            self._stop_run()
-            raise
+            called, answer = await self._call_in_thread(lease, checked)
+        except KeyboardInterrupt as error:
+            return "failed", error  # of the user's code: Ctrl-C raises it in the main thread alone
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._task.cancelling():
+                self._stop_run()  # a body that has begun goes on; it is told to end
             return self._ended_by(error, lease)
         finally:
             if self._timer is not None:
@@ -475,6 +480,34 @@ class Runner:
             return result or ("cancelled", None)
         return ("timeout", None) if self._cut == "timeout" else RAN_WELL
 
+    async def _call_in_thread(self, lease: Lease, function: Callable[[], T]) -> T:
+        """Return what `function` returns in the job's thread, where it sees this task's context variables.
+
+        A function that has begun is not interrupted, and the term is not drained before the function has ended. If our
+        task is cancelled before the thread has begun, the function is never called.
+        """
+        context = contextvars.copy_context()
+        turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
+
+        def call() -> T:
+            if not turn.acquire(blocking=False):
+                raise asyncio.CancelledError  # nobody waits for it any more
+            try:
+                with self._user_code:
+                    return context.run(function)
+            finally:
+                lease.leave_thread(turn)
+
+        if self._worker is None:
+            self._worker = self._service.worker(f"singletonjob-{self.job.name}")
+        lease.enter_thread(turn)
+        try:
+            return await self._worker.run(call)
+        except BaseException:
+            if turn.acquire(blocking=False):
+                lease.leave_thread(turn)
+            raise
+
     def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:
         """What an exception out of the user's code means; `ours`: it is the end of our own scope.
 
@@ -482,7 +515,7 @@ class Runner:
         """
         if ours and isinstance(error, asyncio.CancelledError):
             return ("timeout" if self._cut == "timeout" else "cancelled"), None
-        if isinstance(error, GeneratorExit) or (isinstance(error, asyncio.CancelledError) and self._task.cancelling()):
+        if is_foreign(error, self._task):
             raise error
         if isinstance(error, LeadershipLost) and not lease.valid():
             return "cancelled", None
@@ -525,9 +558,35 @@ class Runner:
         hook = self.job.on_elected
         if hook is None:
             return True
-        self._begin_call(lease, self._clock.boot())
-        result = await self._on_loop(lease, hook, Term(lease), claimed=False)
-        lease.limit = inf
+        in_thread = not (self.job.is_async or is_async(hook))
+        contexts: list[contextvars.Context] = []
+
+        def keep_context(term: Term) -> object:
+            try:
+                return hook(term)
+            finally:
+                contexts.append(contextvars.copy_context())
+
+        result: Result = None
+        while result is None and lease.valid() and not lease.stopping:
+            if in_thread and self._overdue(lease):
+                await self._hold_back()
+                continue
+            self._begin_call(lease, self._clock.boot())
+            try:
+                if in_thread:
+                    result = await self._in_thread(lease, keep_context, Term(lease), claimed=False)
+                    for variable, value in contexts.pop().items() if contexts else ():
+                        if variable.get(None) is not value:
+                            variable.set(value)  # runs see it, as they do where the hook ran on the loop
+                else:
+                    result = await self._on_loop(lease, hook, Term(lease), claimed=False)
+            finally:
+                lease.run_started = None
+                if not lease.in_thread:
+                    lease.limit = inf
+        if self._task.cancelling():
+            raise asyncio.CancelledError  # the hook swallowed it
         outcome, error = result or ("cancelled", None)
         if outcome == "ok":
             return True
@@ -536,3 +595,11 @@ class Runner:
             self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
         self._resign(lease)
         return False
+
+    async def _say_farewell(self, lease: Lease, reason: Reason) -> None:
+        """Call `on_stepped_down`, if there is one, where the hooks of this job run."""
+        hook = self.job.on_stepped_down
+        if hook is None:
+            return
+        in_thread = None if self.job.is_async or is_async(hook) else partial(self._call_in_thread, lease)
+        await say_farewell(hook, lease, reason, self.options, self._stop_by, self._journal, in_thread)

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .user_code import UserCode, is_foreign
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +26,7 @@ class EventQueue:
     def __init__(self, callbacks: list[Callable[[Event], None]], journal: Journal) -> None:
         self._callbacks = callbacks
         self._journal = journal
+        self._user_code = UserCode()
         self._waiting: deque[Event] = deque(maxlen=KEPT)
 
     def put(self, event: Event) -> None:
@@ -40,6 +43,9 @@ class EventQueue:
             asyncio.get_running_loop().call_soon(self._dispatch)
         for callback in tuple(self._callbacks):
             try:
-                callback(event)
-            except Exception as error:
+                with self._user_code:
+                    callback(event)
+            except BaseException as error:
+                if is_foreign(error, None):
+                    raise
                 self._journal.subscriber_failed(error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ._service import Service
 
-__all__ = ["stop_signals"]
+__all__ = ["handles_interrupts", "stop_signals"]
 
 
 @contextmanager
@@ -57,6 +57,11 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
         _taken.difference_update(before)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def handles_interrupts() -> bool:
+    """True if Ctrl-C is the request to stop an app of this process, and so never raises `KeyboardInterrupt`."""
+    return signal.SIGINT in _taken
 
 
 # -- forks ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING
 
+from .user_code import UserCode, is_foreign
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,21 +21,24 @@ async def follow_switch(
 ) -> None:
     """Call `turn` with each new answer of `ask`, sync or async, for ever; until the first one the job does not compete.
 
-    What `ask` raises keeps the last answer; before there is one, it counts as on.
+    What `ask` raises keeps the last answer; before there is one, it counts as on. `ask` is called on the loop also for
+    a job with a sync body: in the thread of that body it would wait for a run in flight, and a switch must not.
     """
     last: bool | None = None
-    task = asyncio.current_task()
+    task, user_code = asyncio.current_task(), UserCode()
+    assert task is not None  # noqa: S101 - a coroutine of a task
     while True:
         try:
-            answer = ask()
-            on = bool(await answer if inspect.isawaitable(answer) else answer)
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError  # the switch swallowed it
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # ours; any other came out of the switch
+            with user_code:
+                answer = ask()
+                on = bool(await answer if inspect.isawaitable(answer) else answer)
+        except BaseException as error:
+            if is_foreign(error, task):
+                raise
             on = last if last is not None else True
             journal.switch_failed(job, error, kept=on)
+        if task.cancelling():
+            raise asyncio.CancelledError  # the switch swallowed it
         if on != last:
             turn(on)
             if last is not None or not on:

@@ -11,18 +11,20 @@ import asyncio
 import socket
 import sys
 import threading
+from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["DaemonWorker", "PatientLoop", "run_patiently", "where"]
+__all__ = ["DaemonThreads", "DaemonWorker", "PatientLoop", "run_patiently", "where"]
 
 LOOK_UPS = 8
 """So many name look-ups of one loop may hang at once; each of them costs a thread."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -115,6 +117,26 @@ class PatientLoop(asyncio.SelectorEventLoop):
             return await worker.run(partial(socket.getaddrinfo, host, port, **hints))
         finally:
             worker.stop(last=partial(self._looking_up.discard, worker))
+
+
+class DaemonThreads(Executor):
+    """An executor that starts a daemon thread for each call, so that nobody waits for the call at exit.
+
+    An executor, because a loop in virtual time knows the calls of those.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn` in a thread of its own. Raises `RuntimeError` where no thread can be started."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=call, name="singletonjob-call", daemon=True).start()
+        return future
 
 
 def run_patiently(main: Coroutine[Any, Any, T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,7 +90,11 @@ def test_c26_whatever_a_body_raises_is_a_failed_run_with_its_traceback_and_the_t
             assert "on purpose" in logs.text(record)
             assert __file__ in logs.text(record), "the traceback shows the user's line"
 
-    run_virtually(main())
+    if error is KeyboardInterrupt:
+        with ThreadPoolExecutor() as pool:  # in the main thread it would be Ctrl-C
+            pool.submit(run_virtually, main()).result()
+    else:
+        run_virtually(main())
 
 
 def test_a_body_that_awaits_something_cancelled_has_failed_and_was_not_cancelled() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
 from math import inf
@@ -13,7 +14,7 @@ from .._clock import SystemClock
 from .._errors import SingletonJobError
 from .._model import RunFinished, SteppedDown
 from .._schedule import Due, Take
-from ..jobs.body import identity
+from ..jobs.body import identity, is_async
 from ..jobs.definition import Job, define, define_class_form
 from ..jobs.duration import duration
 from ..jobs.options import JOB_READERS, read, resolve
@@ -173,7 +174,7 @@ class _Plan:
         stop_after: float | None,
     ) -> None:
         hooks: dict[str, Any] = {
-            name: None if (hook := getattr(job, name)) is None else partial(self._call_hook, hook)
+            name: None if (hook := getattr(job, name)) is None else self._of_hook(hook)
             for name in ("on_elected", "on_stepped_down")
         }
         schedule: Any = self
@@ -256,11 +257,23 @@ class _Plan:
         if self._stop_after is not None:
             self._loop.call_later(self._stop_after, self._lone.drain)
 
-    async def _call_hook(self, hook: Callable[[Any], object], handle: Any) -> None:
-        try:
+    def _of_hook(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
+        """The hook, async or sync as it is, so that it runs in the same thread; what it raises is kept."""
+        return partial(self._await_hook if is_async(hook) else self._call_hook, hook)
+
+    async def _await_hook(self, hook: Callable[[Any], Any], handle: Any) -> None:
+        with self._keeping_error():
+            await hook(handle)
+
+    def _call_hook(self, hook: Callable[[Any], object], handle: Any) -> object:
+        with self._keeping_error():
             answer = hook(handle)
-            if isawaitable(answer):
-                await answer
+        return self._await_hook(lambda _: answer, handle) if isawaitable(answer) else None
+
+    @contextmanager
+    def _keeping_error(self) -> Generator[None]:
+        try:
+            yield
         except BaseException as error:
             self._hook_error = error
             raise
