@@ -249,7 +249,7 @@ class Heartbeat:
             elif isinstance(effect, Ended):
                 lease = self.leases[effect.job]
                 lease.stopping = True
-                lease.deadline = 0.0
+                lease.deadline, lease.over_at = 0.0, self._clock.boot()
                 service.post(partial(service.runners[effect.job].end, effect.reason, effect.token))
             elif isinstance(effect, ClaimAnswered):
                 service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))

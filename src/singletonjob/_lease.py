@@ -1,7 +1,7 @@
 """A term's lease as the two threads share it, and the handles on it that bodies and hooks get.
 
-The heartbeat writes `deadline`, `sent`, `telling` and `told` of a `Lease`; the job loop writes all the rest, but for
-the calls in threads, which report their own end. One object per term, never reused, so a handle that outlives its term
+The heartbeat writes `deadline`, `sent`, `telling` and `told` of a `Lease`; the job loop writes all the rest. Both write
+`over_at`, and calls in threads report their own end. One object per term, never reused, so a handle that outlives its term
 can only say that the term is over.
 """
 

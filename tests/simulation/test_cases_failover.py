@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -47,6 +48,41 @@ def test_c04_a_leader_that_was_paused_beyond_its_lease_starts_no_run_after_it_wo
         assert fleet.said("released") == []
         assert len(fleet.overlaps("tick")) <= 1
         assert len([run for run in fleet.runs("tick", a) if run.ended > stopped]) == (phase == "in a run")
+
+
+def ticks_in(since: float, until: float) -> int:
+    """How many grid points lie in this time; the grid's points are multiples of `EVERY`."""
+    return int(until / EVERY + 1e-6) - int(since / EVERY + 1e-6)
+
+
+@pytest.mark.parametrize("how", ["frozen", "frozen in a run", "blocked, renewals lost", "blocked, lease stolen"])
+def test_a_leader_that_learns_late_of_its_end_counts_the_ticks_of_its_own_term_alone(how: str) -> None:
+    """It accounts for each tick up to its deadline; those after that are its successor's."""
+    with Fleet(TICK) as fleet:
+        a, b = fleet.start_in_turn("a", "b")
+        fleet.until(20.55)
+        if how == "frozen in a run":
+            fleet.wait_for(lambda: a.running, within=EVERY + TRAVEL)
+        counts = a.service.runners["tick"].counts
+        before = counts.dropped_late + counts.dropped_overlap
+        stopped = fleet.now
+        ends = a.client.answered[-1] + USABLE
+        if how.startswith("frozen"):
+            a.pause(15)
+        else:
+            a.freeze("blocked", 15, whole=False)
+        if how == "blocked, renewals lost":
+            a.cut()
+        elif how == "blocked, lease stolen":
+            fleet.steal("tick", EXPIRY)
+            ends = fleet.wait_for(lambda: fleet.said("lost", a), within=BEAT + TRAVEL)
+        fleet.until(stopped + 20)
+        assert fleet.runs("tick", b), "its successor ran meanwhile"
+        dropped = counts.dropped_late + counts.dropped_overlap - before
+        assert dropped == ticks_in(stopped, ends)
+        logged = [re.findall(r"\d+", record.getMessage())[0] for record in fleet.said("ticks-dropped", a)]
+        assert logged
+        assert max(map(int, logged)) <= dropped
 
 
 def test_c34_after_50_kills_at_any_moment_the_next_one_runs_when_the_lease_has_ended_and_no_key_is_without_an_end() -> (
