@@ -125,6 +125,10 @@ class Heartbeat:
         except RuntimeError:
             return  # the heartbeat has ended: what it led is released, or ends at its deadline
 
+    def abandon(self) -> None:
+        """In a forked child: take no more orders for the thread, which is the parent's."""
+        self._loop = None
+
     async def join(self, seconds: float) -> None:
         """Wait for the thread to end, but no longer than that; not by `Thread.join`, which would hold up the loop."""
         with suppress(TimeoutError):

@@ -256,7 +256,8 @@ class Runner:
             )
         if state.ended_ago is not None:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
-        ticker = self.job.schedule.ticker(now, state)
+        with self._user_code:  # an interval may be a function
+            ticker = self.job.schedule.ticker(now, state)
         claims = ticker.settled is not None
         timer: Timer | None = None
         while self._reason is None:
@@ -395,7 +396,8 @@ class Runner:
                 if telling or self._ledger.dropping or result is not RAN_WELL:
                     reason = self._cut or self._reason or "lost"
                     self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
-                take = ticker.ended(due, self._within(lease, ended))
+                with self._user_code:  # an interval may be a function
+                    take = ticker.ended(due, self._within(lease, ended))
                 if take.late or take.missed:
                     self._ledger.lost(lease, take, "overlap")
                 if self._task.cancelling():

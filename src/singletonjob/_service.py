@@ -150,7 +150,7 @@ class Service:
 
     def _runner_ended(self, name: str, task: asyncio.Task[None]) -> None:
         """A runner ends when the app stops; at any other time somebody killed it, and the job needs a new one."""
-        if self._stop_task is not None:
+        if self._stop_task is not None or self._loop is None:
             return
         error = None if task.cancelled() else task.exception()
         self._journal.failed(
@@ -252,6 +252,17 @@ class Service:
 
     def _call_timeout(self) -> float:
         return max((settings.call_timeout for settings in self._settings.values()), default=0.0)
+
+    def abandon(self) -> None:
+        """In a forked child: do nothing here any more. Memory alone is touched, since the parent shares the rest."""
+        for lease in list(self.leases.values()):
+            lease.over = lease.stopping = True
+            lease.deadline = 0.0
+        if self._loop is not None:
+            self._timers.abandon()
+        self._loop = None
+        self._heartbeat.abandon()
+        self._heartbeat_ended.set()  # its thread is the parent's: nobody may wait for it here
 
     # -- what the heartbeat tells -----------------------------------------------------------------------------------
 

@@ -135,3 +135,8 @@ class Timers:
     def close(self) -> None:
         self._boot.alarm.close()
         self._wall.alarm.close()
+
+    def abandon(self) -> None:
+        """Call back no more, and touch memory alone: in a forked child, whose descriptors are its parent's too."""
+        self._boot.alarm.abandon()
+        self._wall.alarm.abandon()

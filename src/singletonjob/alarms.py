@@ -23,6 +23,10 @@ class Alarm(Protocol):
 
     def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Never ring again, and leave the operating system's timer alone: in a forked child it is the parent's too."""
+        ...
+
 
 class Ring(Protocol):
     """What an alarm calls; `stepped`: since somebody set its clock."""
@@ -63,6 +67,9 @@ class LoopAlarm:
     def close(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
+
+    def abandon(self) -> None:
+        self._ring = _nothing
 
 
 class TimerFd:
@@ -141,6 +148,13 @@ class TimerFd:
     def close(self) -> None:
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
+
+    def abandon(self) -> None:
+        self._ring = self._settime = _nothing
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
 
 
 ONE_STEP = (1).to_bytes(8, sys.byteorder)

@@ -36,10 +36,7 @@ def enter_process(service: Service, forget: Callable[[], None]) -> None:
 
 def _end_here() -> None:
     for service, forget in list(_taking_part.items()):
-        for lease in list(service.leases.values()):
-            lease.over = lease.stopping = True
-            lease.deadline = 0.0
-        service.heartbeat_ended(None)  # its thread is the parent's: nobody may wait for it here
+        service.abandon()
         if (call := forget()) is not None:
             call()
     _taking_part.clear()

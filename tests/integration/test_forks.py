@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PRELUDE = """
 import asyncio, json, logging, multiprocessing, os, signal, sys, threading, time, warnings
-from singletonjob import LeadershipLost, Run, SingletonJobs
+from singletonjob import IntervalJob, LeadershipLost, Run, SingletonJobs
 warnings.simplefilter("ignore")
 app = SingletonJobs("shop", store="sqlite:///leases.db", lock_expiry=2.0, heartbeat_interval=0.5)
 told = {}
@@ -79,7 +79,7 @@ def play(directory: Path, *parts: str) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told | {"stderr": done.stderr}
+    return told | {"stderr": done.stderr, "stdout": done.stdout}
 
 
 def test_a_forked_child_leads_nothing_runs_nothing_and_its_stop_neither_waits_nor_releases(tmp_path: Path) -> None:
@@ -225,3 +225,103 @@ app.run()
     assert told["sync-valid"]
     assert told["leads"] == [True, True]
     assert "heartbeat" not in told["stderr"]
+
+
+USER_CODE = """
+import atexit
+atexit.register(lambda: open("exits", "a").write(f"{os.getpid()} "))
+ways = ["exit", "text", "return", "raise"]
+codes = {}
+one_at_a_time = threading.Lock()  # Python itself may hang in a child that is forked while another thread forks
+
+def fork(place):
+    with one_at_a_time:
+        leave(place)
+
+def leave(place):
+    # A child leaves the user's code in each way; the parent waits for it, but not for ever.
+    if place in codes:
+        return
+    codes[place] = []
+    for way in ways:
+        pid = os.fork()
+        if pid == 0:
+            print(f"child {place} {way}")
+            if way == "exit":
+                sys.exit(3)
+            if way == "text":
+                sys.exit("told why")
+            if way == "raise":
+                raise ValueError("in the child")
+            return
+        end = time.monotonic() + 10
+        while (done := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.005)
+        if done == (0, 0):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        codes[place].append(os.waitstatus_to_exitcode(done[1]) if done != (0, 0) else "hangs")
+
+@app.interval("50ms")
+async def on_loop(run: Run) -> None:
+    fork("async body")
+
+@app.interval("50ms")
+async def threaded(run: Run) -> None:
+    await run.to_thread(fork, "to_thread")
+
+@app.interval("50ms")
+def sync(run: Run) -> None:
+    fork("sync body")
+
+class Hooks(IntervalJob, every=lambda: fork("interval") or 0.05, name="hooks"):
+    def is_enabled(self):
+        fork("switch")
+        return len(codes) < 8
+
+    async def on_elected(self, term):
+        fork("on_elected")
+
+    async def on_stepped_down(self, reason):
+        fork("on_stepped_down")
+
+    async def execute(self, run: Run) -> None: ...
+
+class SyncHooks(IntervalJob, every="50ms", name="sync-hooks"):
+    def on_elected(self, term):
+        fork("sync on_elected")
+
+    def execute(self, run: Run) -> None: ...
+
+app.add(Hooks())
+app.add(SyncHooks())
+app.subscribe(lambda _event: fork("callback"))
+
+def end():
+    until(lambda: len(codes) == 9 and len(codes["on_stepped_down"]) == 4, 40)
+    before = {name: one.runs for name, one in app.stats().items()}
+    time.sleep(0.5)
+    told["goes on"] = [app.stats()[name].runs > before[name] for name in ("on-loop", "sync")]
+    told["terms"] = [one.terms for name, one in app.stats().items() if name != "hooks"]
+    told["codes"] = codes
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end, daemon=True).start()
+app.run()
+told["exits"] = open("exits").read() if os.path.exists("exits") else ""
+"""
+
+
+def test_a_child_that_user_code_forks_ends_where_it_leaves_that_code_and_nothing_of_ours_runs_in_it(
+    tmp_path: Path,
+) -> None:
+    told = play(tmp_path, USER_CODE)
+    assert told["codes"] == dict.fromkeys(told["codes"], [3, 1, 0, 1])
+    assert len(told["codes"]) == 9
+    assert told["goes on"] == [True, True]
+    assert told["terms"] == [1, 1, 1, 1]
+    assert told["exits"] == "", "the exit functions are the parent's"
+    assert told["stderr"].count("told why") == 9
+    assert told["stderr"].count("ValueError: in the child") == 9
+    assert "singletonjob" not in told["stderr"].replace("/singletonjob/", "/"), "no log line"
+    printed = [line for line in told["stdout"].splitlines() if line.startswith("child ")]
+    assert len(printed) == len(set(printed)) == 36, "the children's output is flushed, once"
