@@ -38,7 +38,7 @@ async def price_tick(run: Run) -> None:
     """On the event loop that serves the requests, so what would block it goes to a thread."""
     for symbol, base in (("GOLD", 4000.0), ("SILVER", 50.0)):
         price = round(base * random.uniform(0.99, 1.01), 2)  # noqa: S311 - a made-up price
-        if not await asyncio.to_thread(table.put, Price(symbol, price, run.token)):
+        if not await run.to_thread(table.put, Price(symbol, price, run.token)):
             log.warning("a newer leader than token %d has written %s", run.token, symbol)
 
 

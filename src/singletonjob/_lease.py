@@ -1,14 +1,11 @@
 """A term's lease as the two threads share it, and the handles on it that bodies and hooks get.
 
 The heartbeat writes `deadline`, `sent`, `telling` and `told` of a `Lease`; the job loop writes all the rest. Both write
-`over_at`, and calls in threads report their own end. One object per term, never reused, so a handle that outlives its term
-can only say that the term is over.
+`over_at`. One object per term, never reused, so a handle that outlives its term can only say that the term is over.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import threading
 from functools import partial
 from math import inf
@@ -16,8 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ._errors import LeadershipLost
 from .instants import instant
-from .threads import DaemonThreads
-from .user_code import UserCode
+from .thread_calls import ThreadCalls, run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +32,8 @@ class Lease:
     """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
 
     __slots__ = (
-        *("_idle", "_lock", "_threads", "clock", "deadline", "done", "ended_at", "job", "limit", "node", "over"),
-        *("over_at", "project", "run_started", "sent", "settled", "stopping", "telling", "tick", "token", "told"),
-        "warned_at",
+        *("clock", "deadline", "done", "ended_at", "job", "limit", "node", "over", "over_at", "project"),
+        *("run_started", "sent", "settled", "stopping", "telling", "threads", "tick", "token", "told", "warned_at"),
     )
 
     def __init__(
@@ -63,9 +58,7 @@ class Lease:
         self.ended_at: float | None = None  # end of the last run
         self.telling: tuple[object, ...] = ()  # of these four, what the request on its way reports
         self.told: tuple[object, ...] = ()  # what the store has confirmed
-        self._threads: set[object] = set()  # calls of user code that run in threads, which outlive task and loop
-        self._idle: Callable[[], object] | None = None  # called after the last of them
-        self._lock = threading.Lock()
+        self.threads: ThreadCalls = ThreadCalls()
 
     def valid(self) -> bool:
         """Whether this very moment lies inside the term."""
@@ -78,29 +71,7 @@ class Lease:
     @property
     def in_thread(self) -> bool:
         """True while user code of this term runs in a thread: a sync body, a sync hook, or a call of `to_thread`."""
-        return bool(self._threads)
-
-    def enter_thread(self, call: object) -> None:
-        """From now on `call`, any object, stands for user code in a thread."""
-        self._threads.add(call)
-
-    def leave_thread(self, call: object) -> None:
-        """The call has ended, or was never made. Safe from any thread."""
-        with self._lock:
-            self._threads.discard(call)
-            idle = None
-            if not self._threads:
-                idle, self._idle = self._idle, None
-        if idle is not None:
-            idle()
-
-    def when_idle(self, call: Callable[[], object]) -> None:
-        """Call `call()` once: now, or in the thread that ends last if user code still runs in threads."""
-        with self._lock:
-            if self._threads:
-                self._idle = call
-                return
-        call()
+        return bool(self.threads)
 
 
 class StopSignal:
@@ -219,40 +190,7 @@ class Run(Term):
             self._signal.event = threading.Event()  # for `wait` in the thread
             if self._signal.given:
                 self._signal.event.set()
-        lease, call = self._lease, object()
-        user_code, context = UserCode(), contextvars.copy_context()
-        work = partial(context.run, function, *args, **kwargs)
-
-        def call_in_thread() -> tuple[T, None] | tuple[None, BaseException]:
-            try:
-                with user_code:
-                    return work(), None
-            except BaseException as error:
-                return None, error
-            finally:
-                lease.leave_thread(call)
-
-        lease.enter_thread(call)
-        try:
-            future = asyncio.get_running_loop().run_in_executor(DaemonThreads(), call_in_thread)
-        except BaseException:  # no thread could be started
-            lease.leave_thread(call)
-            raise
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait((future,))
-            except asyncio.CancelledError as error:
-                cancelled = error
-        value, error = future.result()
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error, future  # a traceback whose frames name the error is a cycle
-        if cancelled is not None:
-            raise cancelled
-        return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
+        return await run_in_thread(self._lease.threads, partial(function, *args, **kwargs))
 
     def check(self) -> None:
         """Return if the term still is valid at this moment.

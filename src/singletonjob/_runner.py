@@ -10,7 +10,6 @@ Over 300 lines: how a run starts, how it is stopped and how it ends are one subj
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import threading
 from functools import partial
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ._errors import LeadershipLost
 from ._lease import Fence, Run, StopSignal, Term
-from ._model import Now
 from ._schedule import Due, Take
 from .farewell import say_farewell
 from .jobs.body import is_async
@@ -30,6 +28,7 @@ from .scope import Scope
 from .sleeper import Sleeper
 from .stats import Counts
 from .stores.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
+from .thread_calls import JobThread, with_context_kept
 from .user_code import UserCode, is_foreign
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from ._election import Claim, Elector
     from ._heartbeat import Heartbeat
     from ._lease import Lease
-    from ._model import Outcome, Reason
+    from ._model import Now, Outcome, Reason
     from ._schedule import Ticker
     from ._service import Service
     from ._timer import Timer, Timers
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from .jobs.options import JobOptions
     from .journal import Journal
     from .stores.protocol import JobState
-    from .threads import DaemonWorker
 
 __all__ = ["Runner"]
 
@@ -55,7 +53,6 @@ HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
 
 H = TypeVar("H")
-T = TypeVar("T")
 
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 """How a call of the user's code ended; None: it was not made, because the term did not allow it."""
@@ -69,7 +66,7 @@ class Runner:
     __slots__ = (
         *("_answer", "_asked", "_clock", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat", "_in_flight"),
         *("_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service", "_signal"),
-        *("_sleeper", "_state", "_stop_by", "_task", "_timer", "_timers", "_trigger", "_user_code", "_worker"),
+        *("_sleeper", "_state", "_stop_by", "_task", "_thread", "_timer", "_timers", "_trigger", "_user_code"),
         *("counts", "job", "lease", "options"),
     )
 
@@ -88,7 +85,12 @@ class Runner:
         self.job = job
         self.options = options
         self.counts = Counts(clock)
-        self._ledger = Ledger(job.name, self.counts, clock, journal, callbacks=service.callbacks, tell=service.tell)
+        self._ledger = Ledger(
+            *(job.name, self.counts, clock, journal),
+            callbacks=service.callbacks,
+            tell=service.tell,
+            usable=options.lock_expiry - options.margin,
+        )
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
         self._clock = clock
         self._timers = timers
@@ -114,7 +116,7 @@ class Runner:
         self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
         self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
-        self._worker: DaemonWorker | None = None
+        self._thread = JobThread(lambda: service.worker(f"singletonjob-{job.name}"))
         self._user_code = UserCode()
 
     # -- what the heartbeat and the app tell -----------------------------------------------------------------------
@@ -149,7 +151,9 @@ class Runner:
         if lease is None or token not in (None, lease.token):
             return
         if lease.in_thread and not lease.over:
-            self._journal.warn("run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token)
+            self._journal.warn(
+                "run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token
+            )
         lease.stopping = lease.over = True
         lease.over_at = min(lease.over_at, self._clock.boot())
         self._reason = reason
@@ -183,7 +187,7 @@ class Runner:
         if self._in_flight is not None:
             lease, due, ticker = self._in_flight
             if due.tick is not None:
-                self._ledger.lost(lease, ticker.ended(due, self._within(lease, self._clock.now())), "overlap")
+                self._ledger.lost(lease, ticker.ended(due, self._ledger.within(lease, self._clock.now())), "overlap")
 
     def _stop_run(self) -> None:
         if self._in_flight is not None:
@@ -212,9 +216,7 @@ class Runner:
                 else:
                     await self._reign(self.lease)
         finally:
-            if self._worker is not None:
-                self._worker.stop()
-                self._worker = None
+            self._thread.stop()
 
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
@@ -229,13 +231,14 @@ class Runner:
                         raise
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
-                await self._say_farewell(lease, self._reason or "lost")
+                reason = self._reason or "lost"
+                await say_farewell(self.job, lease, reason, self.options, self._stop_by, self._journal, self._thread)
             died = False
         finally:
             fence.close()
             self.lease = None
             self._service.alive()
-            lease.when_idle(partial(self._drained, lease, died=died))
+            lease.threads.after_all(partial(self._drained, lease, died=died))
             self._ledger.stepped_down(lease, self._reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
@@ -291,17 +294,9 @@ class Runner:
         if timer is not None:
             timer.cancel()
         if lease.over and not claims:  # slots are the next leader's to run or to report
-            take = ticker.take(self._within(lease, self._clock.now()))
+            take = ticker.take(self._ledger.within(lease, self._clock.now()))
             late = take.late + (take.due is not None and take.due.tick is not None)
             self._ledger.lost(lease, Take(late=late), "late")
-
-    def _within(self, lease: Lease, now: Now) -> Now:
-        """Return `now`, but no later than the end of the term: the ticks after that are the next leader's to count.
-
-        A leader that was frozen learns of its end when its successor has run many of them.
-        """
-        end = min(lease.over_at, lease.sent + self.options.lock_expiry - self.options.margin)
-        return now if now.boot <= end else Now(now.wall - round((now.boot - end) * 1e6), end)
 
     async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
         """An operator's extra run, if it is still to be had; the moment at which that was over."""
@@ -397,7 +392,7 @@ class Runner:
                     reason = self._cut or self._reason or "lost"
                     self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
                 with self._user_code:  # an interval may be a function
-                    take = ticker.ended(due, self._within(lease, ended))
+                    take = ticker.ended(due, self._ledger.within(lease, ended))
                 if take.late or take.missed:
                     self._ledger.lost(lease, take, "overlap")
                 if self._task.cancelling():
@@ -453,7 +448,7 @@ class Runner:
                 self._timer.cancel()
 
     async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
-        """Call sync user code in the job's thread, inside the fence; what it returns is awaited on the loop if it can be."""
+        """Call sync user code in its thread, inside the fence; what it returns is awaited on the loop if it can be."""
 
         def checked() -> tuple[bool, object]:
             if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
@@ -463,7 +458,7 @@ class Runner:
         if self._timeout_at() < inf:
             self._limit_run(self._timeout_at())
         try:
-            called, answer = await self._call_in_thread(lease, checked)
+            called, answer = await self._thread.call(lease.threads, checked)
         except KeyboardInterrupt as error:
             return "failed", error  # of the user's code: Ctrl-C raises it in the main thread alone
         except BaseException as error:
@@ -481,34 +476,6 @@ class Runner:
                 answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
             return result or ("cancelled", None)
         return ("timeout", None) if self._cut == "timeout" else RAN_WELL
-
-    async def _call_in_thread(self, lease: Lease, function: Callable[[], T]) -> T:
-        """Return what `function` returns in the job's thread, where it sees this task's context variables.
-
-        A function that has begun is not interrupted, and the term is not drained before the function has ended. If our
-        task is cancelled before the thread has begun, the function is never called.
-        """
-        context = contextvars.copy_context()
-        turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
-
-        def call() -> T:
-            if not turn.acquire(blocking=False):
-                raise asyncio.CancelledError  # nobody waits for it any more
-            try:
-                with self._user_code:
-                    return context.run(function)
-            finally:
-                lease.leave_thread(turn)
-
-        if self._worker is None:
-            self._worker = self._service.worker(f"singletonjob-{self.job.name}")
-        lease.enter_thread(turn)
-        try:
-            return await self._worker.run(call)
-        except BaseException:
-            if turn.acquire(blocking=False):
-                lease.leave_thread(turn)
-            raise
 
     def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:
         """What an exception out of the user's code means; `ours`: it is the end of our own scope.
@@ -561,14 +528,9 @@ class Runner:
         if hook is None:
             return True
         in_thread = not (self.job.is_async or is_async(hook))
-        contexts: list[contextvars.Context] = []
-
-        def keep_context(term: Term) -> object:
-            try:
-                return hook(term)
-            finally:
-                contexts.append(contextvars.copy_context())
-
+        call, set_context = self._on_loop, None
+        if in_thread:
+            call, (hook, set_context) = self._in_thread, with_context_kept(hook)
         result: Result = None
         while result is None and lease.valid() and not lease.stopping:
             if in_thread and self._overdue(lease):
@@ -576,17 +538,13 @@ class Runner:
                 continue
             self._begin_call(lease, self._clock.boot())
             try:
-                if in_thread:
-                    result = await self._in_thread(lease, keep_context, Term(lease), claimed=False)
-                    for variable, value in contexts.pop().items() if contexts else ():
-                        if variable.get(None) is not value:
-                            variable.set(value)  # runs see it, as they do where the hook ran on the loop
-                else:
-                    result = await self._on_loop(lease, hook, Term(lease), claimed=False)
+                result = await call(lease, hook, Term(lease), claimed=False)
             finally:
                 lease.run_started = None
                 if not lease.in_thread:
                     lease.limit = inf
+        if set_context is not None:
+            set_context()  # runs see what the hook has set, as they do where it ran on the loop
         if self._task.cancelling():
             raise asyncio.CancelledError  # the hook swallowed it
         outcome, error = result or ("cancelled", None)
@@ -597,11 +555,3 @@ class Runner:
             self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
         self._resign(lease)
         return False
-
-    async def _say_farewell(self, lease: Lease, reason: Reason) -> None:
-        """Call `on_stepped_down`, if there is one, where the hooks of this job run."""
-        hook = self.job.on_stepped_down
-        if hook is None:
-            return
-        in_thread = None if self.job.is_async or is_async(hook) else partial(self._call_in_thread, lease)
-        await say_farewell(hook, lease, reason, self.options, self._stop_by, self._journal, in_thread)

@@ -7,34 +7,38 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .jobs.body import is_async
 from .user_code import UserCode, is_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ._lease import Lease
     from ._model import Reason
+    from .jobs.definition import JobDefinition
     from .jobs.options import JobOptions
     from .journal import Journal
+    from .thread_calls import JobThread
 
 __all__ = ["say_farewell"]
 
 
 async def say_farewell(
-    hook: Callable[[Reason], object],
+    job: JobDefinition,
     lease: Lease,
     reason: Reason,
     options: JobOptions,
     stop_by: float,
     journal: Journal,
-    in_thread: Callable[[Callable[[], object]], Awaitable[object]] | None,
+    thread: JobThread,
 ) -> None:
-    """Call `hook`, the `on_stepped_down` of a job, and return when it has ended.
+    """Call the job's `on_stepped_down`, if it has one; return when it has ended.
 
     The lease is given back only then. So the hook is cancelled after what is left of a stop, which is to be over at
-    `stop_by`, and the lease is not vouched for much longer, should it not heed that. `in_thread` is given for a sync
-    hook that runs in the thread of its job: it is not cancelled, and its end is waited for.
+    `stop_by`, and the lease is not vouched for much longer, should it not heed that. A sync hook in the `thread` of a
+    sync body is not cancelled, and its end is waited for.
     """
+    hook = job.on_stepped_down
+    if hook is None:
+        return
     task, user_code = asyncio.current_task(), UserCode()
     assert task is not None  # noqa: S101 - a coroutine of a task
     now = lease.clock.boot()
@@ -42,10 +46,11 @@ async def say_farewell(
     lease.limit = now + seconds + options.margin / 2
     limit = asyncio.timeout(seconds)
     try:
-        answer = None if in_thread is None else await in_thread(partial(hook, reason))
+        in_thread = not (job.is_async or is_async(hook))
+        answer = await thread.call(lease.threads, partial(hook, reason)) if in_thread else None
         async with limit:
             with user_code:
-                if in_thread is None:
+                if not in_thread:
                     answer = hook(reason)
                 if inspect.isawaitable(answer):
                     await answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ._model import Elected, Misfired, RunFinished, RunStarted, SteppedDown, TicksDropped
+from ._model import Elected, Misfired, Now, RunFinished, RunStarted, SteppedDown, TicksDropped
 from .instants import instant
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ __all__ = ["Ledger"]
 class Ledger:
     """Of one job in this process; used on the job loop alone. `callbacks` are asked first: with none, no event is made.
 
+    `usable` is how long a term lasts after its last good request was sent, in seconds.
+
     `dropping`: the last tick was not run.
     """
 
-    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "dropping")
+    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "_usable", "dropping")
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class Ledger:
         *,
         callbacks: list[Callable[[Event], None]],
         tell: Callable[[Event], None],
+        usable: float,
     ) -> None:
         self._job = job
+        self._usable = usable
         self._counts = counts
         self._clock = clock
         self._journal = journal
@@ -82,6 +86,14 @@ class Ledger:
             self._journal.run_cancelled(self._job, lease.token, reason)
         if self._callbacks:
             self._tell(RunFinished(job=self._job, token=lease.token, outcome=outcome, duration=seconds, error=error))
+
+    def within(self, lease: Lease, now: Now) -> Now:
+        """Return `now`, but no later than the end of the term: the ticks after that are the next leader's to count.
+
+        A leader that was frozen learns of its end when its successor has run many of them.
+        """
+        end = min(lease.over_at, lease.sent + self._usable)
+        return now if now.boot <= end else Now(now.wall - round((now.boot - end) * 1e6), end)
 
     def no_future_slot(self, lease: Lease) -> None:
         """The schedule has ended. A term learns it again after each extra run that an operator asked for."""

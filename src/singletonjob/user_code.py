@@ -71,7 +71,7 @@ def _end_child(error: BaseException | None) -> NoReturn:
                 code = error.code & 0xFF
             elif error.code is not None:
                 code = 1
-                print(error.code, file=sys.stderr)
+                sys.stderr.write(f"{error.code}\n")
         elif error is not None:
             code = 1
             sys.excepthook(type(error), error, error.__traceback__)

@@ -482,7 +482,7 @@ def test_a_job_that_was_switched_off_is_stuck_all_the_same_while_its_run_outlive
 
 def test_c26_a_body_that_raises_again_and_again_leaves_its_process_live_and_leading() -> None:
     async def main() -> None:
-        errors = itertools.cycle([ValueError(), SystemExit(), KeyboardInterrupt(), asyncio.CancelledError()])
+        errors = itertools.cycle([ValueError(), SystemExit(), GeneratorExit(), asyncio.CancelledError()])
 
         async def fails() -> None:
             raise next(errors)

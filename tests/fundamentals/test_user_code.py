@@ -11,22 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singletonjob import Event, IntervalJob, LeadershipLost, Run, SingletonJobs, SteppedDown, Term
+from singletonjob import Event, IntervalJob, Run, SingletonJobs, Term
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing import run_once
-from virtual_loop import (
-    Capture,
-    Gate,
-    PacedWorker,
-    Replica,
-    VirtualClock,
-    holder,
-    memory,
-    nap,
-    run_virtually,
-    running,
-    the_loop,
-)
+from virtual_loop import Capture, Gate, PacedWorker, Replica, holder, memory, nap, run_virtually, running, the_loop
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -237,15 +225,19 @@ def test_all_other_hooks_run_on_the_job_loop(which: str) -> None:
         class AsyncHooks(IntervalJob, every="1s", name="job"):
             async def on_elected(self, term: Term) -> None:
                 threads.append(threading.current_thread())
+                await asyncio.sleep(0.01)
+                bound.set("by on_elected")
 
             async def on_stepped_down(self, reason: str) -> None:
                 threads.append(threading.current_thread())
 
-            def execute(self, run: Run) -> None: ...
+            def execute(self, run: Run) -> None:
+                assert bound.get() == "by on_elected"
 
         app.add(SyncHooks() if which == "hooks of an async body" else AsyncHooks())
         async with running(app):
-            await asyncio.sleep(2)
+            await asyncio.sleep(1.5)
+            assert app.stats()["job"].ok == 2
         assert threads == [threading.current_thread()] * 2
 
     run_virtually(main())
@@ -309,7 +301,7 @@ def test_a_sync_hook_of_a_sync_job_that_blocks_holds_no_other_job_up_and_the_fir
 def test_nothing_is_released_before_the_call_of_a_sync_hook_has_really_ended(hook: str) -> None:
     async def main() -> None:
         store = memory()
-        job = Slow(**{hook.removeprefix("on_"): 10.0})
+        job = Slow(elected=10.0) if hook == "on_elected" else Slow(stepped_down=10.0)
         app = SingletonJobs("pricing", store=store)
         app.add(job)
         replica = Replica(app).start()

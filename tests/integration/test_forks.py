@@ -315,7 +315,7 @@ def test_a_child_that_user_code_forks_ends_where_it_leaves_that_code_and_nothing
     tmp_path: Path,
 ) -> None:
     told = play(tmp_path, USER_CODE)
-    assert told["codes"] == dict.fromkeys(told["codes"], [3, 1, 0, 1])
+    assert told["codes"] == {place: [3, 1, 0, 1] for place in told["codes"]}
     assert len(told["codes"]) == 9
     assert told["goes on"] == [True, True]
     assert told["terms"] == [1, 1, 1, 1]

@@ -68,6 +68,8 @@ app.interval(1, enabled=lambda: True)(lambda: None)
 async def check_kept_types(run: Run) -> None:
     assert_type(heartbeat(), None)
     assert_type(more_with_defaults(run, 4), str)
+    assert_type(await run.to_thread(more_with_defaults, run, size=4), str)
+    await run.to_thread(more_with_defaults, run, sized=4)  # type: ignore[call-arg]
     kept: Callable[[Run], Awaitable[int]] = daily_report
     assert_type(await kept(run), int)
 

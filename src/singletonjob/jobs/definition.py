@@ -103,20 +103,26 @@ class Job(ABC):
         """
 
     def is_enabled(self) -> bool | Awaitable[bool]:
-        """The live switch, asked once per heartbeat; sync or async. Raising keeps the last answer."""
+        """The live switch, asked once per heartbeat; sync or async. Raising keeps the last answer.
+
+        It runs on the job loop, also for a sync body, whose thread may be busy for long. So it must not block; if it
+        has to, make it async and `await asyncio.to_thread(...)` in it.
+        """
         return True
 
     def on_elected(self, term: Term, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
         """Called inside the term before its first run; sync or async. Raising gives the term up, with a back-off.
 
-        It runs on the job loop, inside the fence, and under `timeout` as a run does.
+        It runs inside the fence, and under `timeout` as a run does: in the thread of the body if both are sync, so that
+        it may block and may open what is bound to that thread; otherwise on the job loop.
         """
 
     def on_stepped_down(self, reason: Reason, /) -> Awaitable[None] | None:  # noqa: B027 - a hook, not a duty
-        """Called when the term's last run has ended; sync or async, on the job loop. What it raises is logged.
+        """Called when the term's last run has ended; sync or async. What it raises is logged.
 
-        The lease is given back only after it. It has `shutdown_grace` to end, at a stop what the last run has left of
-        that, and half a `margin`; then it is cancelled.
+        It runs where `on_elected` does. The lease is given back only after it. It has `shutdown_grace` to end, at a
+        stop what the last run has left of that, and half a `margin`; then it is cancelled, and one that cannot be
+        cancelled, for example in a thread, leaves the lease to expire.
 
         `reason` is one of `lost`, `expired`, `stuck`, `shutdown`, `disabled`, `paused` and `resigned`. After the first
         three another replica may lead already.
