@@ -98,7 +98,7 @@ class Journal:
         """What there is to say when the app starts, at the wall-clock instant `wall`."""
         name = told("store", store) if isinstance(store, str) else type(store).__name__
         if name.lower() == "sqlite":
-            from .stores.sqlite_file import default_path, in_container
+            from .stores.sqlite_place import default_path, in_container
 
             name = f"{name} ({default_path()})"
             if in_container():

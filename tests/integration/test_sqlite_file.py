@@ -20,7 +20,7 @@ import pytest
 import singletonjob
 from singletonjob import SingletonJobs
 from singletonjob._errors import ConfigError, StoreError
-from singletonjob.stores import from_url, sqlite_file
+from singletonjob.stores import from_url, sqlite_place
 from singletonjob.stores.protocol import Batch, Claimed, ClaimSlot, Finding, Granted, Renewed
 from singletonjob.stores.sqlite import SqliteStore
 from store_calls import acquire, ask, read, renew, token_of
@@ -96,7 +96,7 @@ def opened_in_a_mount(what: Path, where: Path, path: Path) -> str:
 
 def test_mount_points_are_read_with_their_octal_escapes() -> None:
     lines = "36 25 254:1 / /a\\040b/leases.db rw - ext4 /dev/vda1 rw\n37 25 0:5 / /dev rw - devtmpfs devtmpfs rw\n"
-    assert sqlite_file.mount_points(lines) == {"/a b/leases.db", "/dev"}
+    assert sqlite_place.mount_points(lines) == {"/a b/leases.db", "/dev"}
 
 
 # -- file systems --------------------------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ def test_a_file_system_is_told_by_its_device() -> None:
         "36 25 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "98 36 0:51 / /mnt/share rw,relatime shared:7 master:2 - nfs4 server:/export rw\n"
     )
-    assert sqlite_file.file_system(os.makedev(0, 51), mountinfo) == "nfs4"
-    assert sqlite_file.file_system(os.makedev(254, 0), mountinfo) == "ext4"
-    assert sqlite_file.file_system(os.makedev(0, 5), mountinfo) is None
+    assert sqlite_place.file_system(os.makedev(0, 51), mountinfo) == "nfs4"
+    assert sqlite_place.file_system(os.makedev(254, 0), mountinfo) == "ext4"
+    assert sqlite_place.file_system(os.makedev(0, 5), mountinfo) is None
 
 
 async def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "file_system", lambda device, mountinfo: "nfs4")
+    monkeypatch.setattr(sqlite_place, "file_system", lambda device, mountinfo: "nfs4")
     with pytest.raises(StoreError, match="network file system \\(nfs4\\)"):
         await read(SqliteStore(path))
 
@@ -122,7 +122,7 @@ async def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.
 async def test_a_file_system_that_is_not_known_to_be_local_is_a_warning_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, logs: Capture, kind: str
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "file_system", lambda device, mountinfo: kind)
+    monkeypatch.setattr(sqlite_place, "file_system", lambda device, mountinfo: kind)
     for _ in range(2):
         await opened_once(path)
     (record,) = logs.of("store-warning")
@@ -150,10 +150,10 @@ def test_the_default_file_does_not_depend_on_the_session(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = home / ".local" / "state" / "singletonjob" / "leases.db"
-    assert sqlite_file.path_from_url("sqlite") == expected
+    assert sqlite_place.path_from_url("sqlite") == expected
     for variable in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path))
-    assert sqlite_file.path_from_url("sqlite") == expected
+    assert sqlite_place.path_from_url("sqlite") == expected
 
 
 def test_a_user_without_a_home_is_told_to_name_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_user_without_a_home_is_told_to_name_a_file(monkeypatch: pytest.Monkey
 
 
 async def test_the_default_directory_is_made_for_this_user_alone(home: Path) -> None:
-    await opened_once(sqlite_file.default_path())
+    await opened_once(sqlite_place.default_path())
     directory = home / ".local" / "state" / "singletonjob"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert (directory / "leases.db").exists()
@@ -198,10 +198,10 @@ async def test_the_line_of_the_start_names_the_default_file(home: Path, logs: Ca
 async def test_the_default_file_is_warned_of_in_a_container_because_each_has_its_own(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Capture, sign: str
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "MARKS", (tmp_path / "mark",))
+    monkeypatch.setattr(sqlite_place, "MARKS", (tmp_path / "mark",))
     for variable in ("KUBERNETES_SERVICE_HOST", "container"):
         monkeypatch.delenv(variable, raising=False)
-    assert not sqlite_file.in_container()
+    assert not sqlite_place.in_container()
     if sign == "a file":
         (tmp_path / "mark").touch()
     else:

@@ -20,7 +20,7 @@ import pytest
 import singletonjob
 from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
 from singletonjob._model import Now
-from singletonjob.stores import inotify, sqlite_file, sqlite_holder, sqlite_watch
+from singletonjob.stores import inotify, sqlite_file, sqlite_holder, sqlite_place, sqlite_watch
 from singletonjob.stores.orders import Pause
 from singletonjob.stores.protocol import Barred, Batch, Granted, JobView, Progress, Refused, Released, Renew, Renewed
 from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
@@ -654,8 +654,8 @@ async def test_a_file_of_a_newer_version_is_refused(store: SqliteStore, path: Pa
 
 def test_urls_name_relative_and_absolute_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sqlite_file.path_from_url("sqlite:///run/l.db") == tmp_path / "run" / "l.db"
-    assert sqlite_file.path_from_url(" SQLite:////srv/l.db ") == Path("/srv/l.db")
+    assert sqlite_place.path_from_url("sqlite:///run/l.db") == tmp_path / "run" / "l.db"
+    assert sqlite_place.path_from_url(" SQLite:////srv/l.db ") == Path("/srv/l.db")
 
 
 @pytest.mark.parametrize(
@@ -665,7 +665,7 @@ def test_urls_name_relative_and_absolute_files(tmp_path: Path, monkeypatch: pyte
 )  # fmt: skip
 def test_other_urls_are_errors_that_say_what_to_write(url: str) -> None:
     with pytest.raises(ConfigError, match="write "):
-        sqlite_file.path_from_url(url)
+        sqlite_place.path_from_url(url)
 
 
 # -- watching ------------------------------------------------------------------------------------------------------

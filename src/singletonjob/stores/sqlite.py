@@ -2,7 +2,8 @@
 
 One exchange is one IMMEDIATE transaction on a thread of its own, so a slow disk or a locked file never holds up the
 caller's loop. Leases end on the machine's boot clock, which all its processes share; a row whose holder is dead is
-free. `sqlite_file` opens and guards the file, `sqlite_holder` tells who is dead, `sqlite_watch` hears of both.
+free. `sqlite_place` says where the file may be, `sqlite_file` opens and guards it, `sqlite_holder` tells who is dead,
+and `sqlite_watch` hears of releases and deaths.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from .._errors import StoreError, StoreUnavailable
 from ..threads import DaemonWorker
 from .protocol import Acquire, Barred, ClaimSlot, Refused, Release, Renew, Reply, TakeTrigger
 from .rules import Record, apply, changes
-from .sqlite_file import boot_offset, open_file, path_from_url, translated
+from .sqlite_file import boot_offset, open_file, translated
 from .sqlite_holder import Holder, HolderFile, boot_id, forget_dead, is_dead
 from .sqlite_inspect import inspect
 from .sqlite_peek import look
+from .sqlite_place import path_from_url
 from .sqlite_watch import Watch
 
 if TYPE_CHECKING:
