@@ -1,6 +1,7 @@
 """Simulates seed after seed, each profile in turn, until a promise is broken; says where. Run on a mutant's source.
 
-Usage: _mutant_hunt.py SECONDS. Exit code 0: nothing was found in that time; 3: something was.
+Usage: _mutant_hunt.py SECONDS. Exit code 0: nothing was found in that time; 3: something was; 4: the mutant itself is
+broken.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import itertools
 import sys
 import time
 
-__all__ = ["FOUND"]
+from soak._mutant_faults import fault
 
-FOUND = 3
+__all__ = ["FAULTY", "FOUND"]
+
+FOUND, FAULTY = 3, 4
 
 
 def main() -> int:
@@ -29,6 +32,9 @@ def main() -> int:
                 sys.stdout.write(f"simulation, profile {profile}, seed {seed}, rule {violation.rule}\n")
                 return FOUND
             except Exception as error:
+                if (found := fault(error)) is not None:
+                    sys.stdout.write(f"{found}, in the simulation, profile {profile}, seed {seed}\n")
+                    return FAULTY
                 sys.stdout.write(f"simulation, profile {profile}, seed {seed}, {error!r:.80}\n")
                 return FOUND
     return 0
