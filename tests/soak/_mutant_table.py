@@ -46,6 +46,7 @@ RUNS = (
 FENCE = ("tests/unit/test_lease.py", "tests/unit/test_timer.py")
 
 ELECTION = Place("_election.py", ("tests/unit/test_election.py",))
+DETAILS = Place("_election.py", ("tests/unit/test_election_details.py",))
 ORDERS = Place("_election.py", ("tests/unit/test_election_orders.py",))
 HEARTBEAT = Place("_heartbeat.py", RUNS)
 RUNNER = Place("_runner.py", RUNS)
@@ -462,6 +463,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "test_a_cron_run_starts_only_when_the_store_has_its_slot_for_its_term",
         ),
         (
+            "the answer to an earlier claim is taken for that to a later one",
+            DETAILS,
+            "(claim := seat.claim) == request and claim is not None",
+            "(claim := seat.claim) is not None",
+            "test_the_answer_to_a_claim_that_was_withdrawn_is_not_taken_for_that_to_a_later_one",
+        ),
+        (
             "rules: any term has a claimed slot",
             RULES,
             "request.slot == stored and record.slot_token == request.token",
@@ -512,6 +520,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)",
             "return self.leases[job].limit",
             "test_a_dead_job_loop_loses_its_lease_and_competes_again_when_it_turns_and_the_body_has_ended",
+        ),
+        (
+            "vouching ignored for the jobs behind one that leads",
+            DETAILS,
+            "continue  # which neither",
+            "break  # which neither",
+            "test_a_job_that_nobody_vouches_for_ends_also_behind_one_that_leads",
         ),
         (
             "a run that does not end keeps the lease for ever",

@@ -41,6 +41,25 @@ def test_a_drain_lasts_for_the_grace_and_the_margin_and_not_less() -> None:
     assert driver.wake_at == 4.0
 
 
+def test_a_job_that_nobody_vouches_for_ends_also_behind_one_that_leads() -> None:
+    driver = Driver("a", "b")
+    driver.poll(0.0)
+    driver.receive(0.1, Granted(token=7, state=STATE), Granted(token=8, state=STATE))
+    driver.witness.until["b"] = 1.0
+    driver.poll(1.0)
+    assert driver.of(Ended) == [Ended("b", 8, "stuck")]
+
+
+def test_slots_of_the_time_that_a_job_was_disabled_are_not_owed_though_it_is_enabled_before_its_body_ended() -> None:
+    driver = leading()
+    driver.elector.set_enabled(1.0, "a", enabled=False)
+    driver.elector.set_enabled(1.1, "a", enabled=True)
+    driver.elector.drained(1.2, "a", 7)
+    released = driver.one(1.2)
+    assert isinstance(released, Release)
+    assert released.off
+
+
 def test_an_abandoned_body_that_ends_after_all_is_abandoned_no_more_and_its_lease_is_released() -> None:
     driver = leading(shutdown_grace=2)
     driver.elector.stop(1.0)
@@ -706,6 +725,22 @@ def test_a_claim_that_was_withdrawn_is_asked_no_more_and_its_answer_not_passed_o
     driver.receive(1.1, Renewed(), Claimed())
     assert driver.of(ClaimAnswered) == []
     assert isinstance(driver.one(4.0), Renew)
+
+
+def test_the_answer_to_a_claim_that_was_withdrawn_is_not_taken_for_that_to_a_later_one() -> None:
+    driver = leading()
+    earlier, later = (ClaimSlot(job="a", token=7, slot=slot, mark="m") for slot in (60_000_000, 120_000_000))
+    driver.elector.claim(1.0, earlier)
+    batch = driver.poll(1.0)
+    assert batch is not None
+    assert earlier in batch.requests
+    driver.elector.withdraw("a")
+    driver.elector.claim(1.05, later)
+    driver.receive(1.1, *[Claimed() if request == earlier else Renewed() for request in batch.requests])
+    assert driver.of(ClaimAnswered) == []
+    batch = driver.poll(1.1)
+    assert batch is not None
+    assert later in batch.requests
 
 
 def test_the_answer_to_a_claim_is_not_passed_on_when_the_term_ended_before_it() -> None:
