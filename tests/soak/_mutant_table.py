@@ -48,6 +48,7 @@ FENCE = ("tests/unit/test_lease.py", "tests/unit/test_timer.py")
 ELECTION = Place("_election.py", ("tests/unit/test_election.py",))
 DETAILS = Place("_election.py", ("tests/unit/test_election_details.py",))
 ORDERS = Place("_election.py", ("tests/unit/test_election_orders.py",))
+FORGETS = Place("_election.py", ("tests/unit/test_election_store_that_forgets.py",))
 HEARTBEAT = Place("_heartbeat.py", RUNS)
 RUNNER = Place("_runner.py", RUNS)
 FAREWELL = Place("farewell.py", RUNS)
@@ -65,6 +66,10 @@ REDIS_WIRE = Place("stores/redis_wire.py", (f"{REDIS_CONTRACT}::TestRedisStore",
 # The contract does not cover these.
 SQLITE_CLOCK = Place("stores/sqlite.py", (CONTRACT,), "sqlite")
 SQLITE_LIFE = Place("stores/sqlite.py", ("tests/integration/test_sqlite_store.py",))
+SQLITE_HOLDER = Place("stores/sqlite_holder.py", ("tests/integration/test_sqlite_store.py",))
+SQLITE_PLACE = Place("stores/sqlite_place.py", ("tests/integration/test_sqlite_file.py",))
+SQLITE_SYNC = Place("stores/sqlite.py", ("tests/integration/test_sqlite_file.py",))
+REDIS_READING = Place("stores/redis_reading.py", (REDIS_CONTRACT,))
 LUA_KEYS = Place("stores/exchange.lua", (REDIS_CONTRACT,), OLDEST)
 REDIS_LINK = Place("stores/redis.py", ("tests/integration/test_redis_store.py",), OLDEST)
 CLUSTER_NODE = Place("stores/redis_cluster_node.py", ("tests/integration/test_redis_cluster.py",))
@@ -95,8 +100,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "the end of a term leaves its deadline",
             HEARTBEAT,
-            "                lease.deadline = 0.0\n",
-            "                pass\n",
+            "lease.deadline, lease.over_at = 0.0, self._clock.boot()",
+            "lease.over_at = self._clock.boot()",
             "test_a_live_switch_gives_the_lease_to_an_enabled_peer_and_takes_part_again",
         ),
         (
@@ -160,8 +165,8 @@ MUTANTS: tuple[Mutant, ...] = (
             RUNNER,
             "            if not lease.valid() or (lease.stopping and not claimed):\n"
             "                return None\n"
-            "            answer",
-            "            answer",
+            "            with self._user_code:\n",
+            "            with self._user_code:\n",
             "test_a_run_does_not_start_if_the_term_ended_between_the_decision_and_the_call",
         ),
         (
@@ -610,8 +615,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "sqlite: a dead holder holds",
             SQLITE_LIFE,
-            "and is_dead(file.database.parent / name, inode)",
-            "and False",
+            "if record.holder != batch.node and is_dead(file.database.parent, where, self._boot):",
+            "if record.holder != batch.node and where.inode < 0:",
             "test_a_killed_holder_is_noticed_and_its_lease_can_be_taken_at_once",
         ),
         (
@@ -674,7 +679,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "redis: reports shrink",
             LUA,
-            "if state.ended == '' or ended > tonumber(state.ended) then",
+            "if not stored_end or ended > stored_end or stored_end > wall then",
             "if true then",
             "test_a_release_reports_too_and_reports_only_grow",
         ),
@@ -686,6 +691,116 @@ MUTANTS: tuple[Mutant, ...] = (
             "            return False",
             "            return False",
             "test_a_step_of_the_clock_that_the_kernel_tells_of_when_an_alarm_is_read_wakes_every_sleeper",
+        ),
+    ),
+    *_breaking(
+        "S8",  # a store that forgets
+        (
+            "a lost lease begins a term at once",
+            FORGETS,
+            "if sent < seat.probation_until:",
+            "if sent < seat.lost_at:",
+            "test_s8_a_lease_that_is_free_before_its_holders_time_is_over",
+        ),
+        (
+            "nobody looks before the holder's time is over",
+            FORGETS,
+            "return until - margin / 2",
+            "return until + margin / 2",
+            "test_s8_a_follower_looks_before_the_holders_time_is_over",
+        ),
+        (
+            "the release of an earlier term counts",
+            FORGETS,
+            "and state.released < theirs.token:",
+            "and state.released == 0:",
+            "test_s8_the_release_of_an_earlier_term_says_nothing",
+        ),
+        (
+            "an old state hides the newest lease",
+            FORGETS,
+            "latest = max(until, theirs.until) if token == theirs.token else until",
+            "latest = until",
+            "test_s8_a_store_that_went_back_to_an_old_lease",
+        ),
+        (
+            "what was held on probation is given back as a term",
+            FORGETS,
+            "unused = now < seat.probation_until",
+            "unused = now < seat.lost_at",
+            "test_s8_a_lease_that_was_held_on_probation_is_given_back_without_the_mark",
+        ),
+        (
+            "rules: any release is marked",
+            RULES,
+            "    if not request.unused:\n        record.released",
+            "    if True:\n        record.released",
+            "test_a_grant_tells_whether_the_term_before_it_was_given_back",
+        ),
+        (
+            "redis: a release is not marked",
+            LUA,
+            "  if unused == '0' and state.holder == node then",
+            "  if unused == '2' and state.holder == node then",
+            "test_a_grant_tells_whether_the_term_before_it_was_given_back",
+        ),
+        (
+            "redis: a negative up-time is a long one",
+            REDIS_READING,
+            "max(0, int(found[1]))",
+            "abs(int(found[1]))",
+            "test_s8_a_server_whose_clock_was_set_back_after_its_start",
+        ),
+    ),
+    *_breaking(
+        "S1",  # one leader, on one machine
+        (
+            "sqlite: another boot alone frees a lease",
+            SQLITE_HOLDER,
+            "return _lock(descriptor, fcntl.LOCK_SH)",
+            "return holder.boot != boot or _lock(descriptor, fcntl.LOCK_SH)",
+            "test_s1_a_holder_lives_while_its_file_is_locked",
+        ),
+        (
+            "sqlite: a second hard link is taken",
+            SQLITE_PLACE,
+            "st_nlink) > 1:",
+            "st_nlink) > 2:",
+            "test_s1_a_file_with_a_second_hard_link_is_refused",
+        ),
+    ),
+    *_breaking(
+        "S6",  # one run per slot, through a power cut
+        (
+            "sqlite: a claim is not synced",
+            SQLITE_SYNC,
+            "{'FULL' if claims else 'NORMAL'}",
+            "{'NORMAL' if claims else 'NORMAL'}",
+            "test_s6_a_batch_that_claims_is_synced",
+        ),
+        (
+            "what was due before a loss runs late",
+            FORGETS,
+            "max(self._up_since, seat.lost_at)",
+            "max(self._up_since, -inf)",
+            "test_s6_the_next_term_runs_nothing_that_was_due_before_the_store_lost",
+        ),
+    ),
+    *_breaking(
+        "L2",  # after a crash
+        (
+            "a refusal is slept out however long it is",
+            FORGETS,
+            "left = min(verdict.expires_in, seat.options.lock_expiry)",
+            "left = verdict.expires_in",
+            "test_l2_a_refusal_is_slept_out_for_no_longer",
+        ),
+        (
+            "the shortest lease bounds all calls",
+            FORGETS,
+            "bound = max([seat.options.call_timeout for seat in seats])",
+            "bound = min([seat.options.call_timeout for seat in seats])",
+            "test_a_job_with_a_short_lease_does_not_bound_the_calls_of_all_others",
         ),
     ),
 )

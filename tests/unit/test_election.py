@@ -94,10 +94,11 @@ def test_a_refused_renewal_is_a_lost_lease() -> None:
     assert driver.of(Ended) == [Ended("a", 7, "lost")]
 
 
-def test_an_unknown_outcome_moves_no_deadline_and_ends_no_term() -> None:
+@pytest.mark.parametrize("failed", [3.2, 4.0])  # soon, as an idle connection that was closed; later, as an outage
+def test_an_unknown_outcome_moves_no_deadline_and_ends_no_term(failed: float) -> None:
     driver = leading()
     driver.one(3.0)
-    driver.fail(3.2)
+    driver.fail(failed)
     assert driver.of(Ended) == []
     assert driver.of(Extended) == []
     driver.poll(9.0)
