@@ -70,7 +70,7 @@ class PacedWorker(DaemonWorker):
         except BaseException:
             with lock:
                 left = True
-                if ended:
+                if ended or not self.alive:  # that no thread could be started for will never be made
                     rest()
             raise
         rest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from .jobs.registry import Registry
 from .jobs.sources import resolve_sources
 from .preforking import call_off, joins_after_fork
 from .processes import enter_process
-from .signals import stop_signals
+from .signals import exit_now, stop_signals
 
 if TYPE_CHECKING:
     import threading
@@ -102,9 +101,7 @@ class SingletonJobs(Registry):
     async def _run(self) -> None:
         service = await self._serve(signals=True)
         if service.abandoned:
-            # Neither the interpreter nor asyncio must wait for a body that would not stop.
-            logging.shutdown()
-            os._exit(1)
+            exit_now(1)  # neither the interpreter nor asyncio must wait for a body that would not stop
 
     async def serve(self, *, signals: bool = True) -> None:
         """Run the jobs inside a running asyncio program, as `run` does, and return when a signal has stopped them.
@@ -151,12 +148,16 @@ class SingletonJobs(Registry):
         """Run the jobs on a loop in a thread of its own, for sync programs. Returns at once; `stop` ends it.
 
         In the master of gunicorn or uWSGI it starts nothing there; each worker takes part after its fork. Raises
-        `ConfigError` for options that do not go together.
+        `ConfigError` for options that do not go together, `RuntimeError` if no thread can be started.
         """
         if joins_after_fork(self):
             return
         service = self._make()
-        self._thread = start_job_thread(service, self._begin, self._leave)
+        try:
+            self._thread = start_job_thread(service, self._begin, self._leave)
+        except RuntimeError:  # the thread is refused
+            self._service = None
+            raise
         atexit.register(self.stop)
 
     def stop(self) -> None:

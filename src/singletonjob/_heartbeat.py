@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -21,7 +22,9 @@ from ._errors import StoreError
 from ._lease import Lease
 from ._model import StoreDown, StoreUp
 from .beat_stats import Beats
+from .log_writer import in_background, shown
 from .loop_watch import LoopWatch
+from .store_calls import close, exchange, outcome
 from .stores.protocol import NO_PROGRESS, Batch, Progress, Reply
 from .threads import PatientLoop
 
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from .stores import LeaseStore
 
 __all__ = ["Heartbeat"]
+
+PAUSE = 0.1
+"""Seconds to wait after an unexpected exception; twice as long after each that follows, up to one heartbeat."""
 
 
 class Heartbeat:
@@ -78,6 +84,7 @@ class Heartbeat:
         self._call: asyncio.Task[None] | None = None
         self._subscribed = False
         self._notes: list[Effect] = []
+        self._effects: deque[Effect] = deque()  # not carried out yet
         self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, pulse=pulse, journal=journal)
         self.store_up: bool = False
         self.store_seen: bool = False
@@ -86,11 +93,21 @@ class Heartbeat:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store."""
-        self._loop = PatientLoop()
+        """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store.
+
+        Raises `RuntimeError` if the thread cannot be started; nothing is left behind then.
+        """
+        loop = self._loop = PatientLoop()
+        loop.set_exception_handler(self._loop_failed)
         self._wake = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="singletonjob-heartbeat", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="singletonjob-heartbeat", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._loop = None
+            loop.close()
+            raise
+        self._thread = thread
 
     def start_here(self) -> asyncio.Task[None]:
         """Run `main` as a task of the running loop instead, for simulations."""
@@ -101,14 +118,20 @@ class Heartbeat:
     def _run(self) -> None:
         loop, error = self._loop, None
         assert loop is not None  # noqa: S101 - set by start
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with in_background(), asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(self.main())
             except BaseException as raised:
                 error = raised
-            # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else may.
+            # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else
+            # may.
             self._service.post(partial(self._service.heartbeat_ended, error))
         self._service.post(self._gone.set)
+
+    def _loop_failed(self, _loop: object, context: dict[str, object]) -> None:
+        """Log what asyncio would log: its logger's handlers must not block this thread either."""
+        error = context.get("exception")
+        self._journal.heartbeat_failed(f"{context['message']}:", error if isinstance(error, BaseException) else None)
 
     def post(self, order: Callable[[float], None]) -> None:
         """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
@@ -138,36 +161,54 @@ class Heartbeat:
 
     async def main(self) -> None:
         """Beat until the elector is stopped and has released what it could."""
-        elector, clock = self._elector, self._clock
         listening = asyncio.create_task(self._listen())
-        begun = clock.boot()
-        first_ask = begun + min(options.call_timeout for options in self._options.values())
-        while not elector.finished:
-            self._wake.clear()
-            now = self._pulse.beat_at = clock.boot()
-            self._look_after_the_loop(now)
-            wake_at = now + self._interval
-            if self._subscribed or now >= first_ask:
-                step = elector.poll(now, self)
-                self._carry_out()
-                wake_at = min(wake_at, step.wake_at)
-                if step.batch is not None:
-                    call = asyncio.ensure_future(self._store.exchange(step.batch))
-                    self._call = asyncio.create_task(self._take_answer(call, step.batch, now))
-                    await asyncio.sleep(0)  # the request goes out before anybody writes a log
-            else:
-                wake_at = min(wake_at, first_ask)
-            self._tell_notes()
-            if not (self._wake.is_set() or elector.finished):
-                await self._sleep(min(wake_at, self._watch.next_look(now)) - clock.boot())
+        first_ask = self._clock.boot() + min(options.call_timeout for options in self._options.values())
+        pause = PAUSE
+        while not self._elector.finished:
+            try:
+                await self._beat(first_ask)
+                pause = PAUSE
+            except Exception as error:
+                # The terms need no heartbeat to end: the fence of each does that on the job loop.
+                self._journal.heartbeat_failed("the heartbeat raised", error)
+                if self._call is None or self._call.done():
+                    with suppress(Exception):  # a call that the elector waits for, and that was never made
+                        self._elector.receive(self._clock.boot(), None, shown(error))
+                await asyncio.sleep(min(pause, self._interval))
+                pause *= 2
         self._carry_out()
         self._tell_notes()
         listening.cancel()
         await asyncio.wait({listening}, timeout=0.1)
-        if not elector.abandoned:
+        if not self._elector.abandoned:
             # A holder whose body would not stop keeps what shows that it lives, until the process ends.
-            closing = asyncio.ensure_future(self._store.close())
+            closing = asyncio.create_task(close(self._store))
             await asyncio.wait({closing}, timeout=1.0)
+
+    async def _beat(self, first_ask: float) -> None:
+        """Do what is due, then sleep until something else is. No call leaves before `first_ask` without notices."""
+        elector, clock = self._elector, self._clock
+        self._wake.clear()
+        now = clock.boot()
+        self._look_after_the_loop(now)
+        wake_at = now + self._interval
+        if self._subscribed or now >= first_ask:
+            step = elector.poll(now, self)
+            wake_at = min(wake_at, step.wake_at)
+            try:
+                self._carry_out()
+            finally:  # the elector waits for the answer in any case
+                if step.batch is not None:
+                    call = asyncio.create_task(exchange(self._store, step.batch))
+                    self._call = asyncio.create_task(self._take_answer(call, step.batch, now))
+            if step.batch is not None:
+                await asyncio.sleep(0)  # the request goes out before anybody writes a log
+        else:
+            wake_at = min(wake_at, first_ask)
+        self._pulse.beat_at = now  # only now: a beat that fails is none
+        self._tell_notes()
+        if not (self._wake.is_set() or elector.finished):
+            await self._sleep(min(wake_at, self._watch.next_look(now)) - clock.boot())
 
     async def _sleep(self, seconds: float) -> None:
         assert self._loop is not None  # noqa: S101 - main is running on it
@@ -176,34 +217,28 @@ class Heartbeat:
         timer.cancel()
 
     async def _take_answer(self, call: asyncio.Future[Reply], batch: Batch, sent: float) -> None:
-        """See one call through. It is never waited for beyond its bound, not even to unwind its cancellation."""
-        reply: Reply | None = None
-        error = f"no answer within {batch.bound:.3g} s"
-        await asyncio.wait({call}, timeout=batch.bound)
-        if not call.done():
-            call.cancel()
-            call.add_done_callback(_forget)
-        elif call.cancelled():
-            error = "the call was cancelled"
-        elif (failure := call.exception()) is not None:
-            error = str(failure) if isinstance(failure, StoreError) else repr(failure)
-        else:
-            reply = call.result()
+        """See one call through; the elector hears of its end in any case."""
+        reply, error = await outcome(call, batch.bound)
         now = self._clock.boot()
-        self._elector.receive(now, reply, error)
-        self._carry_out()
-        self.beats.answered(batch, reply, now - sent)
-        if reply is not None:
-            if not batch.requests:  # a new connection, perhaps to a store that came back with older data
-                for lease in self.leases.values():
-                    lease.told = ()
-            if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
-                self.store_up = self.store_seen = True
-            self._journal.beat(len(batch.requests), now - sent)
+        try:
+            self._elector.receive(now, reply, error)
+            self._carry_out()
+            self.beats.answered(batch, reply, now - sent)
+            if reply is not None:
+                if not batch.requests:  # a new connection, perhaps to a store that came back with older data
+                    for lease in self.leases.values():
+                        lease.told = ()
+                if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
+                    self.store_up = self.store_seen = True
+                self._journal.beat(len(batch.requests), now - sent)
+        except Exception as failure:
+            self._journal.heartbeat_failed("an answer of the store raised", failure)
+            await asyncio.sleep(min(PAUSE, self._interval))
         self._wake.set()
 
     async def _listen(self) -> None:
         """Hear release notices; where they cannot be heard, try again every heartbeat."""
+        task = asyncio.current_task()
         while True:
             try:
                 async for jobs in self._store.notices(self._elector.project):
@@ -214,9 +249,12 @@ class Heartbeat:
                         self._elector.subscribed(now)
                     self._subscribed = True
                     self._wake.set()
-            except Exception as error:  # the store's own errors are told by the beats that meet them
-                if not isinstance(error, StoreError):
-                    self._notes.append(Note("notices-failed", text=repr(error)))
+            except BaseException as error:
+                # The store is the user's, so `SystemExit` or a cancellation may be the store's.
+                if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
+                    raise
+                if not isinstance(error, StoreError):  # the beats that meet one report it
+                    self._notes.append(Note("notices-failed", text=shown(error)))
             self._elector.notices_lost(self._clock.boot())
             self._subscribed = True
             self._wake.set()
@@ -227,7 +265,10 @@ class Heartbeat:
     def _carry_out(self) -> None:
         """Deadlines first, messages second, log lines when the next request is on its way."""
         service = self._service
-        for effect in self._elector.take_effects():
+        effects = self._effects
+        effects += self._elector.take_effects()
+        while effects:  # if one raises, those behind it are carried out the next time
+            effect = effects.popleft()
             if isinstance(effect, Extended):
                 lease = self.leases[effect.job]
                 lease.sent = effect.sent
@@ -305,9 +346,3 @@ class Heartbeat:
                     self._elector.drained(now, job, lease.token)
             return
         self._watch.look(now)
-
-
-def _forget(call: asyncio.Future[Reply]) -> None:
-    """Nobody waits for this call any more; fetch its outcome, so that asyncio does not complain of it."""
-    if not call.cancelled():
-        call.exception()

@@ -133,15 +133,20 @@ class Service:
                 journal=self._journal,
                 service=self,
             )
+        if self._settings:
+            try:
+                self._stamp()
+                self._start_heartbeat(self._heartbeat)
+            except BaseException:  # its thread is refused; nothing else has begun yet
+                self._timers.close()
+                raise
+        for name, settings in self._settings.items():
             self._start_runner(name)
             switch = self._switches[name]
             if callable(switch):
                 turn = partial(self._turn, name)
                 following = follow_switch(name, switch, settings.heartbeat_interval, turn, self._journal)
                 self._switch_tasks.append(asyncio.create_task(following))
-        if self._settings:
-            self._stamp()
-            self._start_heartbeat(self._heartbeat)
 
     def _start_runner(self, name: str) -> None:
         task = self.runners[name].start()
@@ -170,6 +175,8 @@ class Service:
     def _stamp(self) -> None:
         self.alive()
         now = self._pulse.alive_at
+        # First of all: if anything below raised, the loop would give no sign of life any more.
+        self._stamp_timer = self._timers.at_boot(now + STAMP_EVERY, self._stamp)
         silent = now - self._pulse.beat_at
         if silent <= self._longest_silence():
             self._silence_said = False
@@ -178,7 +185,6 @@ class Service:
             self._journal.failed("heartbeat-silent", f"the heartbeat has not beaten for {silent:.1f} s")
         for runner in self.runners.values():
             runner.look()
-        self._stamp_timer = self._timers.at_boot(now + STAMP_EVERY, self._stamp)
 
     def _longest_silence(self) -> float:
         return min(settings.lock_expiry for settings in self._settings.values())
@@ -203,6 +209,11 @@ class Service:
     def abandoned(self) -> list[str]:
         """Jobs whose run did not end in time; their leases are left to expire."""
         return self._elector.abandoned
+
+    @property
+    def finished(self) -> bool:
+        """Return True if a stop has released what it could: it waits for the store no more."""
+        return self._elector.finished
 
     def request_stop(self) -> None:
         """Begin to stop. Safe from any thread and from a signal handler, and while a body blocks the job loop."""

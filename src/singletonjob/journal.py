@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ._schedule import CronSchedule
 from .instants import instant
 from .jobs.sources import told
+from .log_writer import logger, shown, wanted, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal"]
 
-logger: logging.Logger = logging.getLogger("singletonjob")
-
 QUIET = 60.0
 """What goes on and on is said at most once in so many seconds."""
 
@@ -40,14 +39,6 @@ LOST: dict[Reason, str] = {
     "expired": "could not renew the lease in time; stepping down",
     "stuck": "the job loop gave no sign of life, or a run outlived its timeout and grace; the lease is left to expire",
 }
-
-
-def _shown(error: BaseException) -> str:
-    """What the user's code raised. If that cannot be shown, this must not be taken for a fault of the schedule."""
-    try:
-        return repr(error)
-    except Exception:
-        return type(error).__qualname__
 
 
 class Journal:
@@ -76,9 +67,8 @@ class Journal:
         reason: str | None = None,
         error: BaseException | None = None,
     ) -> None:
-        if logger.isEnabledFor(level):
-            extra = {"event": event, "job": job, "node": self.node, "token": token, "reason": reason}
-            logger.log(level, f"{job}: {text}" if job else text, extra=extra, exc_info=error)
+        text = f"{job}: {text}" if job else text
+        write(level, event, text, job=job, node=self.node, token=token, reason=reason, error=error)
 
     def _quiet(self, what: str) -> bool:
         now = self._now()
@@ -164,7 +154,7 @@ class Journal:
         self.say(logging.WARNING, "loop-blocked", text, job=jobs[0] if len(jobs) == 1 else None)
 
     def switch_failed(self, job: str, error: BaseException, *, kept: bool) -> None:
-        text = f"the live switch raised {_shown(error)}; it stays {'on' if kept else 'off'}"
+        text = f"the live switch raised {shown(error)}; it stays {'on' if kept else 'off'}"
         self.say(logging.WARNING, "switch-failed", text, job=job)
 
     def misfired(self, job: str, token: int, count: int, cause: MisfireCause, first: str, last: str, wall: str) -> None:
@@ -220,20 +210,26 @@ class Journal:
     # -- ERROR -----------------------------------------------------------------------------------------------------
 
     def run_failed(self, job: str, token: int, error: BaseException) -> None:
-        self.say(logging.ERROR, "run-failed", f"run failed: {_shown(error)}", job=job, token=token, error=error)
+        self.say(logging.ERROR, "run-failed", f"run failed: {shown(error)}", job=job, token=token, error=error)
 
     def hook_failed(self, job: str, token: int, hook: str, error: BaseException) -> None:
-        self.say(logging.ERROR, "hook-failed", f"{hook} raised {_shown(error)}", job=job, token=token, error=error)
+        self.say(logging.ERROR, "hook-failed", f"{hook} raised {shown(error)}", job=job, token=token, error=error)
 
     def schedule_failed(self, job: str, token: int, error: BaseException) -> None:
-        text = f"giving the term up: {_shown(error)}"
+        text = f"giving the term up: {shown(error)}"
         self.say(logging.ERROR, "schedule-failed", text, job=job, token=token, error=error)
 
     def subscriber_failed(self, error: BaseException) -> None:
-        self.say(logging.ERROR, "subscriber-failed", f"a subscriber raised {_shown(error)}", error=error)
+        self.say(logging.ERROR, "subscriber-failed", f"a subscriber raised {shown(error)}", error=error)
 
     def failed(self, event: str, text: str, error: BaseException | None = None, job: str | None = None) -> None:
         self.say(logging.ERROR, event, text, job=job, error=error)
+
+    def heartbeat_failed(self, what: str, error: BaseException | None) -> None:
+        """An exception that nobody expected. It may come with each beat."""
+        if not self._quiet("heartbeat-failed"):
+            text = f"{what}{'' if error is None else f' {shown(error)}'}; the heartbeat goes on"
+            self.say(logging.ERROR, "heartbeat-failed", text, error=error)
 
     # -- DEBUG -----------------------------------------------------------------------------------------------------
 
@@ -250,7 +246,7 @@ class Journal:
         self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
 
     def beat(self, requests: int, seconds: float) -> None:
-        if logger.isEnabledFor(logging.DEBUG):
+        if wanted(logging.DEBUG):
             self.say(logging.DEBUG, "beat", f"{requests} requests answered in {seconds * 1e3:.3f} ms")
 
     # -- what the elector notes ------------------------------------------------------------------------------------

@@ -10,16 +10,35 @@ import logging
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from ._clock import SystemClock
+from .log_writer import is_blocked, write
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import FrameType
+    from typing import NoReturn
 
     from ._service import Service
 
-__all__ = ["handles_interrupts", "stop_signals"]
+__all__ = ["exit_now", "handles_interrupts", "stop_signals"]
+
+FLUSH = 0.25
+"""Seconds that log handlers have to flush what they hold before the process is ended."""
+
+LEAVE = 0.5
+"""Seconds, of the last one of a stop, that the rest of the program has when everything is released."""
+
+
+def exit_now(code: int) -> NoReturn:
+    """End the process without waiting for a thread. Log handlers are flushed, unless one of them blocks."""
+    flush = threading.Thread(target=logging.shutdown, name="singletonjob-flush", daemon=True)
+    with suppress(RuntimeError):  # no thread can be started; a flush on this one might never return
+        flush.start()
+        flush.join(FLUSH)
+    os._exit(code)
 
 
 @contextmanager
@@ -45,8 +64,12 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
         if signalled:
             os._exit(128 + number)
         signalled = True
-        threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()
         service.request_stop()
+        try:
+            threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()
+        except RuntimeError as error:
+            text = f"no thread watches this stop ({error}); if it does not end, a second signal ends the process"
+            service.post(lambda: write(logging.ERROR, "watchdog-refused", text))
 
     before = {number: signal.signal(number, handle) for number in _numbers()}
     _taken.update(before)
@@ -102,8 +125,18 @@ def _numbers() -> list[int]:
 
 def _watch(service: Service, stopped: threading.Event) -> None:
     """End the process if its stop does not end. For a body that was left behind, no release is waited for either."""
-    if stopped.wait(service.longest_drain):
-        return
-    if service.abandoned or not stopped.wait(service.longest_stop - service.longest_drain):
-        logging.shutdown()
-        os._exit(1)
+    boot = SystemClock().boot
+    limit = boot() + service.longest_drain - FLUSH
+    if not stopped.wait(service.longest_drain - LEAVE) and (
+        service.abandoned
+        or not stopped.wait(LEAVE - FLUSH if service.finished else service.longest_stop - service.longest_drain)
+    ):
+        exit_now(1)
+    if is_blocked():
+        # The interpreter waits for the locks of all log handlers at its exit. That would be for ever, so this thread
+        # stays until the rest of the program has ended and has had its time.
+        threading.main_thread().join()
+        while is_blocked():
+            if boot() >= limit:
+                exit_now(1)
+            threading.Event().wait(0.05)

@@ -48,7 +48,8 @@ class DaemonWorker:
         """What `function(*args)` returns or raises, run on the thread. The caller's context is not copied.
 
         Cancellation ends the wait at once: a call that has begun goes on and its outcome is forgotten, one that waits
-        for its turn is never made. Must not be called after `stop`.
+        for its turn is never made. Must not be called after `stop`. Raises `RuntimeError` if the thread cannot be
+        started; the call is not made then, and the next one tries to start the thread again.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[T, None] | tuple[None, BaseException]] = loop.create_future()
@@ -72,7 +73,7 @@ class DaemonWorker:
             finally:
                 del outcome  # see below
 
-        self._post(call)
+        self.post(call)
         value, error = await future
         if error is not None:
             try:
@@ -83,16 +84,24 @@ class DaemonWorker:
         return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
 
     def stop(self, last: Callable[[], object] | None = None) -> None:
-        """End the thread after the calls made so far, and after `last`. Does not wait."""
-        if last is not None:
-            self._post(last)
-        self._calls.put(None)
+        """End the thread after the calls made so far, and after `last`. Does not wait.
 
-    def _post(self, call: Callable[[], object]) -> None:
-        self._calls.put(call)
+        If the thread was never started, `last` is called here, so that it needs none.
+        """
+        if self._thread is not None:
+            if last is not None:
+                self.post(last)
+            self._calls.put(None)
+        elif last is not None:
+            last()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have the thread make this call, which must not raise. Raises `RuntimeError` if there can be no thread."""
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+        self._calls.put(call)
 
 
 class PatientLoop(asyncio.SelectorEventLoop):

@@ -45,7 +45,7 @@ def noted(file: str) -> set[str]:
 class Lines:
     """The log lines that the functions of a module write."""
 
-    WRAPPERS = ("say", "warn", "failed", "_warn")
+    WRAPPERS = ("say", "warn", "failed", "_warn", "write")
     """They hand on the event that they are given."""
 
     LOGGERS = ("debug", "info", "warning", "error", "exception", "critical", "log")
@@ -80,16 +80,12 @@ class Lines:
         """The expressions for level and event."""
         owner, _, name = ast.unparse(call.func).rpartition(".")
         ours = owner == "self" or owner.endswith("journal")
-        if name == "say" and ours:
+        if (name == "say" and ours) or (name == "write" and not owner):
             return call.args[0], call.args[1]
         if name in self.WRAPPERS and (ours or name == "_warn"):
             return ast.Constant("ERROR" if name == "failed" else "WARNING"), call.args[0]
         if name in self.LOGGERS and "logg" in owner:
-            extra = next((keyword.value for keyword in call.keywords if keyword.arg == "extra"), None)
-            fields = names.get(extra.id) if isinstance(extra, ast.Name) else extra
-            entries = zip(fields.keys, fields.values, strict=True) if isinstance(fields, ast.Dict) else ()
-            event = next((value for key, value in entries if key is not None and ast.unparse(key) == "'event'"), None)
-            return ast.Constant(name.upper()), event or ast.Name("unknown")
+            return ast.Constant(name.upper()), ast.Name("unknown")  # `write` is the only way to the logger
         return None
 
     def _values(self, node: ast.expr, names: dict[str, ast.expr], case: list[Any]) -> Iterator[tuple[str, str]]:
@@ -144,8 +140,8 @@ def test_whatever_the_elector_and_the_heartbeat_note_is_a_line_but_that_the_stor
         ("journal.warn('a', 'text')", {("WARNING", "a")}),
         ("self._journal.failed('a', 'text')", {("ERROR", "a")}),
         ("counts.failed('a')", set()),
-        ("logger.info('text', extra={'event': 'a'})", {("INFO", "a")}),
-        ("fields = {'event': 'a'}\nlogging.getLogger('x').error('text', extra=fields)", {("ERROR", "a")}),
+        ("write(logging.INFO, 'a', 'text')", {("INFO", "a")}),
+        ("file.write('text')", set()),
         ("self.say(logging.INFO if x else logging.ERROR, 'a' if x else 'b')", {("INFO", "a"), ("ERROR", "b")}),
         ("match event:\n  case 'a' if x:\n    self.say(logging.INFO, event)", {("INFO", "a")}),
     ],
@@ -156,7 +152,7 @@ def test_the_reader_of_the_source_sees_what_it_is_for(text: str, found: set[tupl
     assert (lines.found, lines.unread) == (found, [])
 
 
-@pytest.mark.parametrize("text", ["journal.warn(kind, 'text')", "logger.info('text')"])
+@pytest.mark.parametrize("text", ["journal.warn(kind, 'text')", "logger.info('text', extra={'event': 'a'})"])
 def test_the_reader_of_the_source_says_what_it_cannot_read(text: str) -> None:
     assert Lines(ast.parse(f"def f(kind):\n  {text}")).unread == [text]
 

@@ -25,7 +25,7 @@ NOT_IN_CORE = {
 
 STORES = {"memory", "sqlite", "redis"}
 
-OPEN_TO_STORES = {f"singletonjob.{name}" for name in ("_errors", "_model", "_clock", "threads")}
+OPEN_TO_STORES = {f"singletonjob.{name}" for name in ("_errors", "_model", "_clock", "log_writer", "threads")}
 
 CLOCKS = {
     *(f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time")),

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from .._errors import ConfigError
+from ..log_writer import write
 from . import logs
 from .loading import app_arguments, load_app, store_arguments
 
@@ -69,8 +70,7 @@ def _serve_health(app: SingletonJobs, host: str, port: int) -> None:
         port = HealthServer(app, host, port).start()
     except OSError as error:
         raise ConfigError(f"--health: cannot listen on {shown}:{port}: {error.strerror or error}") from error
-    fields = {"event": "health-served", "job": None, "node": None, "token": None, "reason": None}
-    logging.getLogger("singletonjob").info("health is served on http://%s:%d", shown, port, extra=fields)
+    write(logging.INFO, "health-served", f"health is served on http://{shown}:{port}")
 
 
 def _address(text: str) -> tuple[str, int]:

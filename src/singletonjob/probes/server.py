@@ -79,7 +79,14 @@ class HealthServer:
         self._loop = asyncio.SelectorEventLoop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="singletonjob-health", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._loop.close()
+            self._loop = None
+            for listener in self._listeners:
+                listener.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
         return self._port
 
     def stop(self) -> None:

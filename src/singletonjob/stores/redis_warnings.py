@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from .._clock import SystemClock
+from ..log_writer import write
 
 if TYPE_CHECKING:
     from .._clock import Clock
@@ -45,5 +46,4 @@ def evicts(place: Place, policy: str) -> None:
 
 
 def _warn(event: str, place: Place, text: str) -> None:
-    fields = {"event": event, "job": None, "node": None, "token": None, "reason": None}
-    logging.getLogger("singletonjob").warning("redis store: %s: %s", place, text, extra=fields)
+    write(logging.WARNING, event, f"redis store: {place}: {text}")

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from .._errors import ConfigError, StoreError
+from ..log_writer import write
 
 __all__ = [
     "default_path",
@@ -127,8 +128,7 @@ def refuse_place(database: Path) -> None:
     if kind is not None and kind not in LOCAL and directory not in _warned:
         _warned.add(directory)
         text = f"{directory} is on a file system of the type {kind}. If other machines or a host share it, two may lead"
-        fields = {"event": "store-warning", "job": None, "node": None, "token": None, "reason": None}
-        logging.getLogger("singletonjob").warning("sqlite store: %s; use a local disk", text, extra=fields)
+        write(logging.WARNING, "store-warning", f"sqlite store: {text}; use a local disk")
 
 
 _warned: set[Path] = set()

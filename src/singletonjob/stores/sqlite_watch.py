@@ -61,9 +61,15 @@ class Watch:
         self._dead: set[Holder] = set()
 
     def start(self) -> None:
-        """Begin to watch. Raises `OSError` if this process may have no more descriptors."""
+        """Begin to watch. Raises `OSError` or `RuntimeError` if no more descriptors or threads are to be had."""
         stopped, self._stop = os.pipe()
-        threading.Thread(target=self._run, args=(stopped,), name="singletonjob-notices", daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(stopped,), name="singletonjob-notices", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            os.close(stopped)
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the thread soon; `tell` may be called once more. May be called again."""

@@ -109,7 +109,7 @@ class SimWorker(DaemonWorker):
 
     # -- in place of a queue and a thread -----------------------------------------------------------------------------
 
-    def _post(self, call: Callable[[], object]) -> None:
+    def post(self, call: Callable[[], object]) -> None:
         if self._gone:
             return
         self._process.handed_over(self.job)
@@ -119,7 +119,7 @@ class SimWorker(DaemonWorker):
 
     def stop(self, last: Callable[[], object] | None = None) -> None:
         if last is not None:
-            self._post(last)
+            self.post(last)
 
     def _next(self) -> None:
         """Have the next call made, after the time that a thread takes to begin; now and then that is long."""

@@ -38,7 +38,7 @@ class TurnWorker(DaemonWorker):
         self._sleep: tuple[float, SimEvent] | None = None  # what the thread gave its turn back for
         self._timer: asyncio.Handle | None = None
 
-    def _post(self, call: Callable[[], object]) -> None:
+    def post(self, call: Callable[[], object]) -> None:
         # The runner never hands over a second call before the first one is back.
         def make() -> None:
             _turn.worker = self
@@ -49,7 +49,7 @@ class TurnWorker(DaemonWorker):
 
     def stop(self, last: Callable[[], object] | None = None) -> None:
         if last is not None:
-            self._post(last)
+            self.post(last)
         if self._carrier.work is None:
             self._threads.put_back(self._carrier)
             self._threads.close()
