@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -145,7 +144,8 @@ class SingletonJobs(Registry):
             yield
 
     def start(self) -> None:
-        """Run the jobs on a loop in a thread of its own, for sync programs. Returns at once; `stop` ends it.
+        """Run the jobs on a loop in a thread of its own, for sync programs. Returns at once; `stop` ends it, or the end
+        of the main thread.
 
         In the master of gunicorn or uWSGI it starts nothing there; each worker takes part after its fork. Raises
         `ConfigError` for options that do not go together, `RuntimeError` if no thread can be started.
@@ -155,10 +155,9 @@ class SingletonJobs(Registry):
         service = self._make()
         try:
             self._thread = start_job_thread(service, self._begin, self._leave)
-        except RuntimeError:  # the thread is refused
+        except BaseException:
             self._service = None
             raise
-        atexit.register(self.stop)
 
     def stop(self) -> None:
         """Drain, release and end the thread of `start`. Takes no longer than grace, margin and the store's answer."""
@@ -169,7 +168,6 @@ class SingletonJobs(Registry):
         service.request_stop()
         thread.join(service.longest_stop + 1.0)
         self._thread = None
-        atexit.unregister(self.stop)
 
     @contextmanager
     def in_thread(self) -> Generator[Self]:
@@ -200,6 +198,7 @@ class SingletonJobs(Registry):
         try:
             service.start()
         except BaseException:
+            service.stopped.set()
             self._service = None
             raise
 

@@ -6,6 +6,7 @@ A little over 300 lines: the way up and the way down are to be read against each
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import threading
@@ -108,6 +109,8 @@ class Service:
         self._switch_tasks: list[asyncio.Task[None]] = []
         self._stop_task: asyncio.Task[None] | None = None
         self._stop_requested = asyncio.Event()
+        self.stopped: threading.Event = threading.Event()  # for other threads
+        self.loop_thread: int = 0
         self._heartbeat_ended = asyncio.Event()
         self._silence_said = False
 
@@ -116,7 +119,7 @@ class Service:
     def start(self) -> None:
         """Begin to take part, on the running loop. Waits for nothing, least of all for the store."""
         self._loop = asyncio.get_running_loop()
-        self._pulse.loop_thread = threading.get_ident()
+        self.loop_thread = self._pulse.loop_thread = threading.get_ident()
         self._journal.announce(self._notes, self._all.values(), self._clock.wall(), store=self._store)
         if not self._settings:
             self._heartbeat_ended.set()
@@ -221,7 +224,12 @@ class Service:
         if self._loop is None:
             self._stop_requested.set()  # before the start: nobody waits for it on another thread yet
         else:
-            self.post(self._stop_requested.set)
+            self.post(self._begin_stop)
+
+    def main_thread_ended(self) -> None:
+        """Begin to stop because the process is about to exit."""
+        self.request_stop()
+        self._journal.say(logging.INFO, "main-thread-ended", "the main thread has ended; all jobs stop in this process")
 
     async def until_stop_requested(self) -> None:
         """Return when `request_stop` was called."""
@@ -229,10 +237,13 @@ class Service:
 
     async def stop(self) -> None:
         """Drain, release, and let go of everything. Bounded by `longest_stop`; may be called more than once."""
+        await asyncio.shield(self._begin_stop())
+
+    def _begin_stop(self) -> asyncio.Task[None]:
         if self._stop_task is None:
             self._stop_requested.set()
             self._stop_task = asyncio.create_task(self._stop())
-        await asyncio.shield(self._stop_task)
+        return self._stop_task
 
     async def _stop(self) -> None:
         for runner in self.runners.values():
@@ -253,6 +264,7 @@ class Service:
                 self._stamp_timer.cancel()
                 await self._heartbeat.join(self._call_timeout())
             self._timers.close()
+            self.stopped.set()
 
     async def _end_tasks(self) -> None:
         tasks = [*self._tasks.values(), *self._switch_tasks]
@@ -281,7 +293,7 @@ class Service:
     def closed(self) -> bool:
         return self._loop is not None and self._loop.is_closed()
 
-    def post(self, call: Callable[[], None]) -> None:
+    def post(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
                 self._loop.call_soon_threadsafe(call)

@@ -1,17 +1,28 @@
-"""What an app that starts asks of its process, and what becomes of it in a process that is forked from there.
+"""Running apps and their process: what happens to them in a forked child, and when the main thread ends.
 
 A forked child inherits the objects, but neither threads nor leases. Without this, a child that goes on with its
 parent's event loop would run the parent's jobs for as long as the lease that it inherited seems to last, and a child
 could not start the app anew. Only memory is touched: the descriptors of a loop are shared with the parent (fork(2)), so
 to close or unregister one here would disturb it there.
+
+When the main thread ends, every running app stops, and the interpreter waits until their leases are released.
+`atexit` alone comes too late for that. Python first shuts its thread pools and waits for their calls to end, then waits
+for the other threads, and only then calls what `atexit` has (`threading._shutdown`, the same from 3.11 to 3.13). Up to
+then an app would go on leading, and each run that needs a pool would fail. To join the main thread is no help either:
+the join returns after the pools were shut.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakMethod
 
+from ._clock import SystemClock
+from ._errors import SingletonJobError
 from .green_threads import refuse_green_threads
 
 if TYPE_CHECKING:
@@ -25,13 +36,50 @@ _taking_part: WeakKeyDictionary[Service, WeakMethod[Callable[[], None]]] = WeakK
 
 
 def enter_process(service: Service, forget: Callable[[], None]) -> None:
-    """From now on, end the terms of `service` in each forked child, before the child's own code goes on.
+    """From now on, end the terms of `service` in each forked child, before the child's own code goes on, and stop
+    `service` when the main thread ends.
 
     `forget`, a method, is called in the child then: it makes its owner what it was before the start. Raises
-    `ConfigError` where the process cannot run jobs, since its threads are not real.
+    `ConfigError` if the process cannot run jobs because its threads are not real, and `SingletonJobError` if the main
+    thread has ended.
     """
     refuse_green_threads()
+    try:
+        _watch_the_main_thread()
+    except RuntimeError as error:
+        raise SingletonJobError(
+            "the main thread has ended, and the app would stop at once; start it while that runs"
+        ) from error
     _taking_part[service] = WeakMethod(forget)
+
+
+@cache
+def _watch_the_main_thread() -> None:
+    """Have `_main_thread_ended` called. Raises `RuntimeError` if it is too late for that."""
+    # `_register_atexit` is the one hook that is called before the pools are shut, private by name only. The hook
+    # registered last is called first, so the pools must have registered theirs before.
+    import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(_main_thread_ended)
+    # The last resort, and for programs that embed Python and call only what `atexit` has.
+    atexit.register(_main_thread_ended)
+
+
+def _main_thread_ended() -> None:
+    """Stop all apps, and return when they have stopped, or after the longest time that a stop may take."""
+    _watch_the_main_thread.cache_clear()  # so that a start after this finds out that it is too late
+    # A loop of this very thread does not turn any more, so nothing that it runs could be stopped in good order.
+    elsewhere = [service for service in list(_taking_part) if service.loop_thread not in (0, threading.get_ident())]
+    services = [service for service in elsewhere if not (service.stopped.is_set() or service.closed)]
+    for service in services:
+        service.main_thread_ended()
+    boot = SystemClock.boot
+    latest = boot() + max((service.longest_stop for service in services), default=0.0) + 1.0
+    for service in services:
+        service.stopped.wait(max(latest - boot(), 0.0))
+        service.stopped.set()  # nobody waits for it a second time
 
 
 def _end_here() -> None:

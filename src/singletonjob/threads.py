@@ -14,15 +14,27 @@ import threading
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, TypeVarTuple
+
+from ._clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Hashable
 
-__all__ = ["DaemonThreads", "DaemonWorker", "PatientLoop", "run_patiently", "where"]
+__all__ = ["DaemonThreads", "DaemonWorker", "PatientLoop", "run_patiently", "slow_look_up", "where"]
 
 LOOK_UPS = 8
 """So many name look-ups of one loop may hang at once; each of them costs a thread."""
+
+LATE_ANSWER_LASTS = 15.0
+"""Seconds for which the answer of a look-up that was given up may be used: longer than a replica backs off at default
+settings (12 s), because an answer that is gone by the next call is of no use."""
+
+SLOW_LOOK_UP = "looking up the name"
+"""What the note begins with that a look-up leaves on the cancellation that ends its call."""
+
+LookUp: TypeAlias = "asyncio.Task[tuple[Any, float]]"
+"""The answer, and when it came, on the boot clock."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,25 +119,95 @@ class DaemonWorker:
 class PatientLoop(asyncio.SelectorEventLoop):
     """A loop on which a name look-up that hangs is waited for by nobody but its caller.
 
-    asyncio's own goes to an executor, whose threads the interpreter joins when it exits: for as long as the system's
-    resolver takes, minutes where it tries several servers and search domains. Each look-up has a fresh thread, so that
-    one that hangs does not delay the next one, which may find the resolver well again.
+    asyncio's own look-up goes to an executor, whose threads the interpreter joins when it exits: for as long as the
+    system's resolver takes, minutes where it tries several servers and search domains.
+
+    A look-up goes on when its call is given up, and the next call for the same name takes it over. Otherwise a resolver
+    that is slower than the calls are patient would never be of use. That call looks the name up anew as well, so that a
+    look-up that hangs delays nobody, and takes the first answer. An answer is used for one call only.
+
+    `boot` is the boot clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, boot: Callable[[], float] = SystemClock.boot) -> None:
         super().__init__()
+        self._boot = boot
         self._looking_up: set[DaemonWorker] = set()
+        self._given_up: dict[Hashable, set[LookUp]] = {}
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
-        """As that of asyncio; raises `socket.gaierror` at once while too many of them hang."""
-        if len(self._looking_up) >= LOOK_UPS:
+        """As that of asyncio; raises `socket.gaierror` also while too many look-ups hang, and if there is no thread for
+        this one. See `slow_look_up` for a call that is cancelled meanwhile."""
+        name = (host, port, *sorted(hints.items()))
+        earlier = self._given_up.pop(name, set())
+        for look_up in earlier:
+            if (answer := self._late_answer(look_up)) is not None:
+                return answer
+        waiting = {look_up for look_up in earlier if not look_up.done()}
+        own: LookUp | None = None
+        if len(self._looking_up) < LOOK_UPS:
+            own = self.create_task(self._look_up(partial(socket.getaddrinfo, host, port, **hints)))
+            own.add_done_callback(_retrieved)
+            waiting.add(own)
+        elif not waiting:
             raise socket.gaierror(socket.EAI_AGAIN, f"{LOOK_UPS} name look-ups hang")
+        begun = self.time()
+        try:
+            while True:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for look_up in done:
+                    if look_up is own or not waiting or look_up.exception() is None:
+                        return look_up.result()[0]
+        except asyncio.CancelledError as error:
+            self._given_up.setdefault(name, set()).update(waiting)
+            error.add_note(f"{SLOW_LOOK_UP} {host} took longer than {self.time() - begun:.2g} s")
+            raise
+
+    async def _look_up(self, look: Callable[[], Any]) -> tuple[Any, float]:
+        """What `look` returns, and when it did. Each has a thread of its own, so that none delays the next one."""
         worker = DaemonWorker("singletonjob-look-up")
+
+        def look_and_leave() -> tuple[Any, float]:
+            try:
+                return look(), self._boot()
+            finally:
+                self._looking_up.discard(worker)
+
         self._looking_up.add(worker)
         try:
-            return await worker.run(partial(socket.getaddrinfo, host, port, **hints))
+            return await worker.run(look_and_leave)
+        except RuntimeError as error:
+            self._looking_up.discard(worker)
+            raise socket.gaierror(socket.EAI_AGAIN, f"a name look-up needs a thread: {error}") from error
         finally:
-            worker.stop(last=partial(self._looking_up.discard, worker))
+            worker.stop()
+
+    def _late_answer(self, look_up: LookUp) -> Any:
+        """What a look-up that was given up has found since; None if it still goes on, failed, or is too long ago."""
+        if not look_up.done() or look_up.exception() is not None:
+            return None
+        answer, ended = look_up.result()
+        return answer if self._boot() - ended <= LATE_ANSWER_LASTS else None
+
+
+def _retrieved(look_up: LookUp) -> None:
+    """Fetch the outcome, so that asyncio does not complain of a failure that nobody waited for."""
+    if not look_up.cancelled():
+        look_up.exception()
+
+
+def slow_look_up(error: BaseException) -> str:
+    """Which name was being looked up when a call was cancelled, and for how long; '' if none was.
+
+    `error` is what became of the cancellation on its way up, such as the `TimeoutError` of `asyncio.timeout`.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        for note in getattr(one, "__notes__", ()):
+            if note.startswith(SLOW_LOOK_UP):
+                return str(note)
+        one = one.__cause__ or one.__context__
+    return ""
 
 
 class DaemonThreads(Executor):

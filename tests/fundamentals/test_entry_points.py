@@ -178,6 +178,45 @@ def test_start_returns_at_once_and_stop_releases_and_both_may_be_repeated() -> N
     real.app.stop()  # nothing runs: nothing to do
 
 
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Have the system refuse the next thread of this name; returns those it has refused."""
+    refused: list[str] = []
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == name and not refused:
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    return refused
+
+
+def test_a_start_whose_thread_is_refused_raises_and_the_next_start_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Real()
+    refused = refuse_threads(monkeypatch, "singletonjob-loop")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        real.app.start()
+    assert refused
+    with real.app.in_thread():
+        assert real.ran.wait(10)
+
+
+async def test_a_signal_stops_the_app_although_the_thread_that_watches_the_stop_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Real()
+    serving = asyncio.create_task(real.app.serve())
+    await real.until_it_ran()
+    refused = refuse_threads(monkeypatch, "singletonjob-watchdog")
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(10):
+        await serving
+    assert refused
+    assert real.record.holder is None
+
+
 def test_in_thread_is_start_and_stop_around_a_block() -> None:
     real = Real()
     with real.app.in_thread() as entered:

@@ -259,7 +259,7 @@ TOGETHER = [
     [
         Kind(trouble=dripping, says=SILENCE, brief=True),
         Kind(trouble=slow, says=SILENCE, brief=True),
-        Kind(trouble=a_hanging_look_up, says=CUT, brief=True),
+        Kind(trouble=a_hanging_look_up, says=f"{CUT}|looking up the name localhost", brief=True),
         Kind(trouble=late_replies, says=SILENCE),
     ],
     [

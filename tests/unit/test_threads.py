@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import itertools
+import re
 import socket
 import subprocess
 import sys
@@ -12,16 +14,18 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
 import singletonjob
-from singletonjob.threads import LOOK_UPS, DaemonWorker, PatientLoop
+from singletonjob.threads import LATE_ANSWER_LASTS, LOOK_UPS, DaemonWorker, PatientLoop, slow_look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
 
 @pytest.fixture
@@ -138,6 +142,177 @@ def test_the_interpreter_does_not_wait_for_a_call_that_hangs() -> None:
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, check=True, timeout=20)
 
 
+class Resolver:
+    """A `socket.getaddrinfo` whose look-ups each last until the test ends them, with an address or an error."""
+
+    def __init__(self) -> None:
+        self.gates: list[threading.Event] = []
+        self.error: Exception | None = None
+        self._real = socket.getaddrinfo
+
+    def __call__(self, host: str, *arguments: Any, **more: Any) -> object:
+        number, gate = len(self.gates), threading.Event()
+        self.gates.append(gate)
+        gate.wait()
+        if self.error is not None:
+            raise self.error
+        return self._real(f"127.0.0.{number + 1}", *arguments, **more)
+
+    def end(self, number: int | None = None) -> None:
+        for gate in self.gates if number is None else [self.gates[number]]:
+            gate.set()
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    resolver = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    yield resolver
+    resolver.end()
+
+
+def on_patient_loop(main: Callable[[], Coroutine[None, None, None]], boot: Callable[[], float] | None = None) -> None:
+    with asyncio.Runner(loop_factory=PatientLoop if boot is None else partial(PatientLoop, boot)) as runner:
+        runner.run(main())
+
+
+async def look_up(host: str = "cache") -> str:
+    (found,) = await asyncio.get_running_loop().getaddrinfo(host, 1, type=socket.SOCK_STREAM)
+    return str(found[4][0])
+
+
+async def give_up(host: str = "cache") -> TimeoutError:
+    """Look a name up that is not found in time."""
+    with pytest.raises(TimeoutError) as raised:
+        async with asyncio.timeout(0.01):
+            await look_up(host)
+    return raised.value
+
+
+async def until_all_ended() -> None:
+    while any(thread.name == "singletonjob-look-up" for thread in threading.enumerate()):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+
+
+def test_a_look_up_that_outlasts_its_call_answers_the_next_call(resolver: Resolver) -> None:
+    async def main() -> None:
+        await give_up()
+        next_call = asyncio.create_task(look_up())
+        while len(resolver.gates) < 2:
+            await asyncio.sleep(0.001)
+        resolver.end(0)
+        assert await next_call == "127.0.0.1"
+
+    on_patient_loop(main)
+
+
+def test_the_next_call_looks_up_anew_as_well_because_the_earlier_look_up_may_hang_for_ever(resolver: Resolver) -> None:
+    async def main() -> None:
+        await give_up()
+        next_call = asyncio.create_task(look_up())
+        while len(resolver.gates) < 2:
+            await asyncio.sleep(0.001)
+        resolver.end(1)
+        assert await next_call == "127.0.0.2"
+
+    on_patient_loop(main)
+
+
+def test_an_answer_that_came_between_two_calls_is_used_once(resolver: Resolver) -> None:
+    async def main() -> None:
+        await give_up()
+        resolver.end()
+        await until_all_ended()
+        await give_up("another name")
+        assert await look_up() == "127.0.0.1"
+        await give_up()
+
+    on_patient_loop(main)
+
+
+def test_an_answer_that_came_too_long_ago_is_not_used(resolver: Resolver) -> None:
+    now = 1000.0
+
+    async def main() -> None:
+        nonlocal now
+        await give_up()
+        resolver.end()
+        await until_all_ended()
+        now += LATE_ANSWER_LASTS + 0.1
+        await give_up()
+
+    on_patient_loop(main, lambda: now)
+
+
+def test_a_failure_that_came_between_two_calls_is_not_held_against_the_next_call(resolver: Resolver) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        resolver.error = socket.gaierror(socket.EAI_AGAIN, "no answer")
+        await give_up()
+        resolver.end()
+        await until_all_ended()
+        resolver.error = None
+        next_call = asyncio.create_task(look_up())
+        while len(resolver.gates) < 2:
+            await asyncio.sleep(0.001)
+        resolver.end()
+        assert await next_call == "127.0.0.2"
+        resolver.error = socket.gaierror(socket.EAI_AGAIN, "no answer")
+        await give_up()
+        resolver.end()
+        await until_all_ended()
+
+    on_patient_loop(main)
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_call_that_ends_during_a_look_up_says_which_name_was_slow(resolver: Resolver) -> None:
+    async def main() -> None:
+        assert re.fullmatch(r"looking up the name cache took longer than 0\.[0-9]+ s", slow_look_up(await give_up()))
+        assert resolver.gates
+
+    on_patient_loop(main)
+
+
+def test_a_look_up_whose_thread_is_refused_fails_alone_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = threading.Thread.start
+    refusals = 3 * LOOK_UPS
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    async def main() -> None:
+        while refusals:
+            with pytest.raises(OSError, match="can't start new thread"):
+                await look_up("127.0.0.1")
+        assert await look_up("127.0.0.1") == "127.0.0.1"
+
+    on_patient_loop(main)
+
+
+async def test_a_call_whose_thread_is_refused_fails_alone_and_is_never_made(
+    worker: DaemonWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await worker.run(made.append, 0)
+    await worker.run(made.append, 1)
+    assert made == [1]
+
+
 def test_a_name_look_up_that_hangs_costs_its_caller_alone_and_their_number_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,7 +320,7 @@ def test_a_name_look_up_that_hangs_costs_its_caller_alone_and_their_number_is_bo
     real = socket.getaddrinfo
 
     def getaddrinfo(host: str, *arguments: Any, **more: Any) -> object:
-        if host == "hangs":
+        if host.startswith("hangs"):
             answers.wait()
         return real("127.0.0.1", *arguments, **more)
 
@@ -158,9 +333,9 @@ def test_a_name_look_up_that_hangs_costs_its_caller_alone_and_their_number_is_bo
                 await asyncio.wait_for(loop.getaddrinfo("hangs", 1), 0.01)
         (found,) = await loop.getaddrinfo("answers", 1, type=socket.SOCK_STREAM)
         assert found[4] == ("127.0.0.1", 1)
-        while True:  # until the thread of that one has ended, too
+        for number in itertools.count():  # until the thread of that one has ended, too
             with pytest.raises((TimeoutError, socket.gaierror)) as raised:
-                await asyncio.wait_for(loop.getaddrinfo("hangs", 1), 0.01)
+                await asyncio.wait_for(loop.getaddrinfo(f"hangs {number}", 1), 0.01)
             if raised.type is socket.gaierror:
                 break
         answers.set()

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .._errors import StoreError, StoreUnavailable
+from ..threads import slow_look_up
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -110,7 +111,8 @@ def translated(address: Place, command: str) -> Generator[None, None, None]:
             raise refusal(address, inner, command) from error
         raise StoreUnavailable(f"redis store: {address}: {_reason(error)}") from error
     except (TimeoutError, RedisTimeoutError) as error:
-        raise StoreUnavailable(f"redis store: {address}: no answer to {command} in time") from error
+        what = slow_look_up(error) or f"no answer to {command} in time"
+        raise StoreUnavailable(f"redis store: {address}: {what}") from error
     except ResponseError as error:
         raise refusal(address, error, command) from error
     except (RedisError, OSError) as error:
