@@ -815,7 +815,7 @@ class Elector:
         token = max(token, NOBODYS.token)  # 0: the store does not know it
         until = sent + left * (1 - RATE)
         if left > 0.75 * margin:
-            if token >= theirs.token:
+            if token >= theirs.token or sent >= theirs.until:
                 # A lease only grows. If it ends earlier now, the store went back to an old state, or its clock stepped.
                 latest = max(until, theirs.until) if token == theirs.token else until
                 seat.theirs = _Theirs(token, latest, self._clock + int(left * (1 - RATE) * 1e6))

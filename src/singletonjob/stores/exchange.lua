@@ -188,7 +188,8 @@ function handle.A(job, lock, key, number, milliseconds, above)
   call('SET', lock, node, 'PX', milliseconds)
   named[#named + 1] = job
   local ended = state.done .. ':' .. state.ended
-  local released = state.token == state.released and text(state.token) or '0'
+  -- A holder that asks anew never got the answer to its first request: what was true then still counts.
+  local released = (state.holder == holder or state.token == state.released) and text(state.released) or '0'
   return 'G;' .. token .. ';' .. released .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';'
     .. (state.slot_text or '')
 end

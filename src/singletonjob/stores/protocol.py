@@ -151,7 +151,7 @@ class JobState(NamedTuple):
     `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
     schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
     known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
-    token of the term before this one if that term is known to be over, because it was given back, or because its
+    token of the term that ended before this grant, if it is known to be over because it was given back, or because its
     holder died; else 0.
     `up_from` is set by the elector, or by a store of several servers: what was due before the store started, or lost a
     lease, may have run, and been forgotten.

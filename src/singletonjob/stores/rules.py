@@ -154,7 +154,8 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     # No lease lasts longer than that, so an order that would has been given when the clock was ahead.
     if resigned is not None and resigned <= max(request.lock_expiry, RESIGNS / 1e6):
         return Barred("resigned", resigned, mine=record.holder == node)
-    released = record.token if record.token == record.released else 0
+    # A holder that asks anew never got the answer to its first request: what was true then still counts.
+    released = record.released if record.holder == node or record.token == record.released else 0
     record.resign = ""
     record.holder = node
     record.expires = clock + _micros(request.lock_expiry)
