@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from singletonjob._timer import Timers
 from singletonjob.testing import PROFILES, Simulation, Violation
 from singletonjob.testing.sim_checker import check
-from singletonjob.testing.sim_history import Fault, History, Life, SimRun
+from singletonjob.testing.sim_history import Fault, History, Life, Sample, SimRun
 from singletonjob.testing.sim_replica import JobPlan
 from singletonjob.testing.sim_time import SimClock, SimLoop, World
 from singletonjob.testing.simulation import Settings
@@ -171,6 +172,7 @@ def test_a_deadline_counts_from_the_request_not_from_the_stores_answer() -> None
     history.leases["job", 1].granted = 0.0
     assert broken(history) is None
     history.leases["job", 1].heard = [(0.1, -1.0)]
+    history.fault("block", "a", 0.0, 5.0)  # so that nothing had to run earlier
     assert broken(history) == "S2"
 
 
@@ -222,3 +224,66 @@ def test_a_lease_that_is_lost_although_nothing_was_wrong_breaks_l3() -> None:
     assert broken(history, SETTINGS._replace(calm=True)) == "L3"
     history.fault("pause", "a", 1.5, 2.2)
     assert broken(history, SETTINGS._replace(calm=True)) is None
+
+
+# -- is_leader -----------------------------------------------------------------------------------------------------------
+
+
+def sampled(*samples: Sample) -> str | None:
+    """A lease of `a` until 11 s and one of `b` from 12 s on, and who said yes when."""
+    history = History(healed_at=1000, ended_at=1000)
+    history.alive = [Life(process, 0, 1000, False) for process in "ab"]
+    history.leased("granted", 1.0, "job", "a", 1, 11.0)
+    history.leased("granted", 12.0, "job", "b", 2, 22.0)
+    history.samples.extend(samples)
+    return broken(history)
+
+
+def test_a_replica_that_says_yes_within_its_valid_lease_is_fine() -> None:
+    assert sampled(Sample(2.0, "a", "job"), Sample(9.9, "a", "job"), Sample(12.0, "b", "job")) is None
+
+
+def test_a_replica_that_says_yes_after_its_own_deadline_breaks_s1() -> None:
+    assert sampled(Sample(10.5, "a", "job")) == "S1"
+
+
+def test_a_replica_that_says_yes_and_never_had_the_lease_breaks_s1() -> None:
+    assert sampled(Sample(2.0, "b", "job")) == "S1"
+
+
+def test_two_replicas_that_say_yes_at_the_same_moment_break_s1() -> None:
+    assert sampled(Sample(13.0, "a", "job"), Sample(13.0, "b", "job")) == "S1"
+
+
+# -- L4 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_ignores_the_gap_after_a_run_of_another_replica_breaks_l4() -> None:
+    def started(at: float, *, reported: bool = True) -> str | None:
+        history = history_of(a_run("a", 1, 1.0, 3.0))
+        if reported:
+            history.released(3.1, "job", "a", 1)
+        history.runs.append(a_run("b", 2, at, at + 1))
+        history.leased("granted", 4.0, "job", "b", 2, at + 5)
+        history.leases["job", 2].renewed = [float(second) for second in range(5, int(at) + 1)]
+        history.alive.append(Life("b", 0, 1000, False))
+        found = check(history, SETTINGS, {"job": JobPlan("job", "interval", 50.0, "skip", {})})
+        return None if found is None else found.rule
+
+    assert started(20.0) == "L4"
+    assert started(20.0, reported=False) is None, "the next leader could not know of the end"
+    assert started(53.0) is None
+
+
+@pytest.mark.parametrize(("shape", "every"), [("interval", 2000.0), ("fixed", 30.0)])
+def test_a_first_run_that_does_not_come_soon_after_its_replica_leads_breaks_l4(shape: str, every: float) -> None:
+    def started(at: float) -> str | None:
+        history = History(healed_at=1000, ended_at=1000, alive=[Life("a", 0, 1000, False)])
+        history.leased("granted", 1.0, "job", "a", 1, 1000.0)
+        history.leases["job", 1].heard = [(1.0 + second, 1.0 + second) for second in range(900)]
+        history.runs.append(replace(a_run("a", 1, at, at + 1), tick=1 if shape == "fixed" else None))
+        found = check(history, SETTINGS, {"job": JobPlan("job", shape, every, "skip", {})})
+        return None if found is None else found.rule
+
+    assert started(1.5) is None
+    assert started(40.0) == "L4"

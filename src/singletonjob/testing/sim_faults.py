@@ -35,7 +35,7 @@ class Profile:
 
     Faults of a process: crash, stop, pause (SIGSTOP), suspend (the machine's loop clocks stand still, the others do
     not), nap (one of both, between the last check before a run and the first statement of its body), block (something
-    else in the process holds its job loop), end_task (the task that runs a job is cancelled from outside), cut,
+    else in the process holds its job loop), stall (its heartbeat stands still, and nothing else), end_task (the task that runs a job is cancelled from outside), cut,
     cut_requests, cut_replies, deaf (no notices), wall_step, switch (a job is disabled for a while). Of all processes:
     stop_all (each stops, nearly at once). Of the store: refuse, freeze, silence, restart, restart_old (with a state
     from some time ago), store_step (its clock jumps by up to half the margin). Of an operator: order_pause (a job is
@@ -166,7 +166,7 @@ PROFILES: Mapping[str, Profile] = {
         # A loop that stands still while terms come and go.
         Profile(
             name="blocked",
-            faults={"block": 6, "cut_requests": 3, "switch": 2, "stop": 1},
+            faults={"block": 6, "stall": 4, "cut_requests": 3, "switch": 2, "stop": 1},
             bodies={"quick": 3, "long": 2, "blocking": 1, "wedged": 0.5},
             number=12.0,
             longest=3.0,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-__all__ = ["Fault", "History", "Lease", "Life", "SimRun"]
+__all__ = ["Fault", "History", "Lease", "Life", "Sample", "SimRun"]
 
 
 @dataclass(slots=True)
@@ -87,6 +87,14 @@ class Life(NamedTuple):
     crashed: bool
 
 
+class Sample(NamedTuple):
+    """`is_leader(job)` was True in a replica at this moment."""
+
+    when: float
+    process: str
+    job: str
+
+
 @dataclass
 class History:
     """The record of one simulation; all times are true seconds since its begin."""
@@ -100,7 +108,9 @@ class History:
     losses: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # when, and its clock then
     frozen: list[Fault] = field(default_factory=list[Fault])  # all that stopped a job loop from turning
     stepped: float = 0.0  # how far the store's clock jumped forward, at most, within one lease
+    steps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # of the store's clock
     alive: list[Life] = field(default_factory=list[Life])
+    samples: list[Sample] = field(default_factory=list[Sample])  # only those that said yes
     errors: list[str] = field(default_factory=list[str])  # from handlers of exceptions, and dead heartbeats
     healed_at: float = 0.0
     ended_at: float = 0.0
@@ -161,6 +171,7 @@ class History:
     def store_stepped(self, when: float, seconds: float) -> None:
         """The store's clock jumped ahead, so that each lease ends earlier."""
         self.stepped = max(self.stepped, seconds)
+        self.steps.append((when, seconds))
         for lease in self.leases.values():
             if lease.ends > when:
                 lease.ends = max(when, lease.ends - seconds)
@@ -181,6 +192,10 @@ class History:
         lease = self.leases.get((job, token))
         if lease is not None:
             lease.heard.append((when, sent))
+
+    def moved(self, begin: float, end: float) -> float:
+        """How far the store's clock stepped forward in that time."""
+        return sum(seconds for when, seconds in self.steps if begin < when <= end and seconds > 0)
 
     @property
     def text(self) -> str:

@@ -19,7 +19,7 @@ from .sim_case import FASTEST, SLACK, Case, Found
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .sim_history import Lease, SimRun
+    from .sim_history import Lease, Sample, SimRun
 
 __all__ = ["OBSERVED_RULES", "RULES"]
 
@@ -76,6 +76,19 @@ def _usable_until(case: Case, lease: Lease, now: float) -> float:
             break
         until = sent + usable
     return until
+
+
+def _s1_is_leader(case: Case) -> Iterator[Found]:
+    """At any moment at most one replica says yes, and a yes lies within the valid lease of the one who says it."""
+    said: dict[tuple[float, str], Sample] = {}
+    for sample in case.history.samples:
+        when, process, job = sample
+        own = [one for one in case.leases[job] if one.node == process and one.granted <= when < one.ends]
+        if not any(when <= _usable_until(case, one, when) for one in own):
+            yield Found(when, "S1", f"is_leader({job}) says yes in {process}, which has no valid lease")
+        other = said.setdefault((when, job), sample)
+        if other is not sample:
+            yield Found(when, "S1", f"is_leader({job}) says yes in {process} and in {other.process}")
 
 
 def _s2_no_sync_run_on_an_overdue_lease(case: Case) -> Iterator[Found]:
@@ -245,6 +258,7 @@ def _triggers_run_once(case: Case) -> Iterator[Found]:
 
 RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s1_one_leader,
+    _s1_is_leader,
     _s2_no_sync_run_on_an_overdue_lease,
     _s2_a_run_that_begins_late_can_tell,
     _s3_ends_with_its_lease,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ..stores.orders import FollowTrigger, Pause, Resume, StepDown, Trigger
 from .sim_checker import Violation, check
 from .sim_faults import PROFILES, Profile
-from .sim_history import History
+from .sim_history import History, Sample
 from .sim_replica import JobPlan, Process
 from .sim_store import Network, SimStore
 from .sim_threads import Threads
@@ -39,6 +39,9 @@ CUTS: dict[str, Literal["both", "requests", "replies"]] = {
     "cut_replies": "replies",
 }
 """What of a replica's connection each kind of cut takes away."""
+
+SAMPLES = 5
+"""`is_leader` is sampled this often per `lock_expiry`, at random moments."""
 
 GENTLE = {"quick": 4.0, "long": 1.0}
 
@@ -105,6 +108,10 @@ class Simulation:
             world.at(length * self._random.uniform(0.05, HEALS_AT - 0.04), self._strike)
         for turn in range(int(LENGTH * HEALS_AT * 2)):
             world.at(turn * expiry / 2 + 0.1, lambda _: self._store.keep_state())
+        # Moments from a separate source, so that sampling does not change what a seed draws.
+        moments = Random(f"{self.seed} samples")  # noqa: S311 - as above
+        for _ in range(int(self.length * SAMPLES)):
+            world.at(moments.random() * length, self._sample)
         world.at(length * HEALS_AT, self._heal)
         logger, collects = logging.getLogger("singletonjob"), gc.isenabled()
         told, logger.disabled = logger.disabled, True
@@ -176,6 +183,17 @@ class Simulation:
             "timeout": settings.timeout,
             "warn_on_long_run": False,
         }
+
+    # -- what users see -----------------------------------------------------------------------------------------------
+
+    def _sample(self, when: float) -> None:
+        """Call `is_leader` for every job in every process in which some thread could call it now."""
+        for process in self._processes:
+            if process is None or process.frozen_until > when:
+                continue
+            for plan in self._plans:
+                if process.service.is_leader(plan.name):
+                    self.history.samples.append(Sample(when, process.name, plan.name))
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -294,6 +312,8 @@ class Simulation:
             process.end_task(job)
         elif kind == "block":
             process.freeze("blocked", seconds, whole=False)
+        elif kind == "stall":
+            process.beat_loop.freeze(self._world.now + seconds)
         elif kind == "deaf":
             usual, client.network = client.network, replace(client.network, deaf=1.0)
             self._later(seconds, partial(setattr, client, "network", usual))
