@@ -226,7 +226,7 @@ def test_a_lease_that_is_lost_although_nothing_was_wrong_breaks_l3() -> None:
     assert broken(history, SETTINGS._replace(calm=True)) is None
 
 
-# -- is_leader -----------------------------------------------------------------------------------------------------------
+# -- is_leader ---------------------------------------------------------------------------------------------------------
 
 
 def sampled(*samples: Sample) -> str | None:
@@ -255,7 +255,7 @@ def test_two_replicas_that_say_yes_at_the_same_moment_break_s1() -> None:
     assert sampled(Sample(13.0, "a", "job"), Sample(13.0, "b", "job")) == "S1"
 
 
-# -- L4 ------------------------------------------------------------------------------------------------------------------
+# -- L4 ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_ignores_the_gap_after_a_run_of_another_replica_breaks_l4() -> None:

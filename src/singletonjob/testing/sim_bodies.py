@@ -36,7 +36,10 @@ BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobPlan(NamedTuple):
-    """A job of the fleet. `bodies` are the weights of the kinds of body that its runs have."""
+    """A job of the fleet. `bodies` are the weights of the kinds of body that its runs have.
+
+    `scale`: of its lease's durations, over those of the app.
+    """
 
     name: str
     shape: str
@@ -44,6 +47,7 @@ class JobPlan(NamedTuple):
     misfire: MisfirePolicy
     bodies: Mapping[str, float]
     sync: bool = False
+    scale: float = 1.0
 
 
 class Bodies:

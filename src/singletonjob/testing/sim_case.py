@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +39,7 @@ class Case:
     def __init__(self, history: History, settings: Settings, plans: Mapping[str, JobPlan]) -> None:
         self.history = history
         self.settings = settings
+        self._scaled = {1.0: settings}
         self.plans = plans
         self.runs: defaultdict[str, list[SimRun]] = defaultdict(list)
         for run in sorted(history.runs, key=attrgetter("started")):
@@ -51,7 +53,39 @@ class Case:
 
     def slow_start(self, run: SimRun) -> float:
         """How long before its body's first statement a run may have begun for the library: a thread takes its time."""
-        return self.settings.margin + SLACK if run.sync else 0.0
+        return self.of(run.process, run.job).margin + SLACK if run.sync else 0.0
+
+    def of(self, process: str, job: str) -> Settings:
+        """The settings of one job in one replica; `settings` has the longest durations of any."""
+        scale = self.history.scales.get(process, 1.0) * self.plans[job].scale
+        if scale not in self._scaled:
+            self._scaled[scale] = self.settings.scaled(scale)
+        return self._scaled[scale]
+
+    def unused(self, lease: Lease) -> bool:
+        """Whether the lease was taken and no term began with it: its replica has taken it again."""
+        return (
+            lease.replaced
+            and lease.gone == inf
+            and not lease.renewed
+            and not any(run.token == lease.token for run in self.runs[lease.job])
+        )
+
+    def may_overlap(self, one: Lease, other: Lease) -> bool:
+        """Whether two terms may be in force at once: the store lost the older one's lease, its up-time does not tell
+        so, and the replica of the newer one had no refusal in force, so that it could not know."""
+        older, newer = sorted((one, other), key=attrgetter("granted"))
+        if not older.gone_unseen(newer.granted):
+            return False
+        leases = self.leases[newer.job]
+        first, at = newer, leases.index(newer)
+        while at > 0 and leases[at].node == newer.node and older.gone_unseen(leases[at].granted):
+            first, at = (leases[at] if leases[at].heard else first), at - 1
+        if not first.heard:
+            return False
+        sent = first.heard[0][1]
+        last = [one for one in self.history.refusals.get((newer.node, newer.job), ()) if one.heard <= sent]
+        return not last or sent > last[-1].until
 
     def excused(self, run: SimRun, at: float, *, by_loop: bool = False) -> bool:
         """Whether the design lets `run` be in flight at the moment `at` without a lease.
@@ -61,7 +95,7 @@ class Case:
         if run.rude or not run.looks:
             return True
         # A sleeping machine's timers stand still: noticed within half the margin of the resume; then it unwinds.
-        notices = (0.5 + UNWINDING) * self.settings.margin * FASTEST + SLACK
+        notices = (0.5 + UNWINDING) * self.of(run.process, run.job).margin * FASTEST + SLACK
         standstill = -1.0
         frozen = self.frozen[run.process]
         if run.sync and not by_loop and not any(one.kind == "suspended" for one in frozen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .sim_store import Network
 
@@ -41,6 +41,15 @@ class Profile:
     from some time ago), store_step (its clock jumps by up to half the margin). Of an operator: order_pause (a job is
     paused, and resumed later), order_step_down, order_trigger.
 
+    Of a store that forgets: flush (FLUSHALL), delete (DEL of one lock), evict (of all locks), fail_over (to a server
+    with another clock and a state from some time ago), hidden_restart (behind a proxy, connections live on), no_up_time
+    (the store does not tell it, and mostly has just restarted), negative_up_time (its clock is set back after a start).
+    store_back and store_ahead: its clock jumps by up to five `lock_expiry`s. half_void: the second half of each batch
+    comes too late. foreign: another implementation competes for a job. log_raises, log_slow: a process's log handler
+    does so. no_threads: a machine starts no new ones.
+
+    `unlike`: jobs, or replicas, have leases of different lengths. `logs`: log lines are made, and go to a handler.
+
     `aim` is the chance that a fault hits a leader; `at_limit` the chance that the clock rates are as far apart as is
     promised, the leader's slow, the store's and the others' fast; `skew` how wrong wall clocks are, in seconds.
     """
@@ -56,6 +65,8 @@ class Profile:
     aim: float = 0.6
     at_limit: float = 0.2
     skew: float = 0.5
+    unlike: Literal["", "jobs", "replicas"] = ""
+    logs: bool = False
 
 
 ALL: dict[str, float] = {
@@ -208,6 +219,65 @@ PROFILES: Mapping[str, Profile] = {
         ),
         # Sync bodies only: nothing can cancel them.
         Profile(name="threads", faults={**ALL, "end_task": 2, "nap": 2}, sync=1.0),
+        # A store that loses leases and does not restart, or not so that anybody can see it.
+        Profile(
+            name="forgetful",
+            faults={"flush": 3, "delete": 4, "evict": 2, "hidden_restart": 3, "crash": 1, "stop": 1},
+            bodies={"quick": 3, "long": 3, "endless": 2},
+            number=7.0,
+        ),
+        Profile(
+            name="no-up-time",
+            faults={"no_up_time": 4, "negative_up_time": 2, "restart_old": 2, "crash": 1, "stop": 1},
+            bodies={"quick": 3, "long": 3, "endless": 2},
+            number=7.0,
+        ),
+        Profile(
+            name="fail-over",
+            faults={"fail_over": 4, "crash": 1, "stop": 2, "cut": 1},
+            bodies={"quick": 3, "long": 3, "endless": 2},
+            number=7.0,
+        ),
+        Profile(
+            name="store-clock",
+            faults={"store_back": 3, "store_ahead": 3, "store_step": 1, "crash": 2, "stop": 2, "cut": 1},
+            bodies={"quick": 3, "long": 2, "endless": 1},
+            number=7.0,
+        ),
+        Profile(
+            name="half-void",
+            faults={"half_void": 6, "crash": 1, "stop": 2, "switch": 1},
+            bodies={"quick": 3, "long": 2, "endless": 1},
+        ),
+        Profile(
+            name="unlike-jobs",
+            faults={"crash": 2, "stop": 2, "cut": 2, "pause": 1, "restart": 1, "refuse": 1, "store_step": 1},
+            unlike="jobs",
+        ),
+        Profile(
+            name="unlike-replicas",
+            faults={"crash": 2, "stop": 2, "cut": 2, "pause": 1, "silence": 1, "store_step": 1},
+            unlike="replicas",
+        ),
+        Profile(
+            name="foreign",
+            faults={"foreign": 6, "crash": 1, "stop": 2, "cut": 1, "pause": 1},
+            bodies={"quick": 3, "long": 2, "endless": 1},
+            number=12.0,
+        ),
+        Profile(
+            name="logging",
+            faults={"log_raises": 4, "log_slow": 4, "crash": 1, "stop": 2, "refuse": 1, "cut": 1},
+            bodies={"quick": 3, "long": 2, "endless": 1},
+            number=12.0,
+            logs=True,
+        ),
+        Profile(
+            name="no-threads",
+            faults={"no_threads": 5, "crash": 2, "stop": 2, "end_task": 2, "cut": 1},
+            sync=1.0,
+            number=12.0,
+        ),
         Profile(name="clocks", faults={"wall_step": 5, "suspend": 1, "crash": 1, "stop": 2}, skew=200.0),
     )
 }

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Fault", "History", "Lease", "Life", "Sample", "SimRun"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Fault", "History", "Lease", "Life", "Loss", "Refusal", "Sample", "SimRun"]
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Lease:
     """One term as the store has it: from its grant to `ends`, which renewals move, or until it was given back.
 
     `heard` is what its replica may know of it: when each reply that says yes came, and when its request was sent.
+    `gone`: from then on the store does not have it any more, though its holder was promised it until `ends`; `unseen`:
+    and no up-time tells so.
     """
 
     job: str
@@ -58,6 +63,10 @@ class Lease:
     granted: float
     ends: float
     released: bool = False
+    replaced: bool = False  # by a new one of the same replica
+    gone: float = inf
+    unseen: bool = False
+    lapses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # gone for a while
     renewed: list[float] = field(default_factory=list[float])
     heard: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
 
@@ -65,6 +74,10 @@ class Lease:
     def good(self) -> list[tuple[float, float]]:
         """`heard`; where nobody noted that, as if the store's answer had come at once."""
         return self.heard or [(when, when) for when in (self.granted, *self.renewed)]
+
+    def gone_unseen(self, when: float) -> bool:
+        """Whether the store did not have it at that moment, which no up-time tells."""
+        return (self.unseen and self.gone <= when) or any(begin <= when < end for begin, end in self.lapses)
 
 
 @dataclass(slots=True)
@@ -87,6 +100,25 @@ class Life(NamedTuple):
     crashed: bool
 
 
+class Refusal(NamedTuple):
+    """A replica heard at `heard` that somebody else has the lease, which then lasts until `until` at least.
+
+    Minus infinity: the replica need not take a grant before that moment for a loss.
+    """
+
+    heard: float
+    until: float
+
+
+@dataclass(slots=True)
+class Loss:
+    """The store lost its data. `wall` is its clock then, in microseconds; `told`: its up-time says so."""
+
+    when: float
+    wall: int
+    told: bool
+
+
 class Sample(NamedTuple):
     """`is_leader(job)` was True in a replica at this moment."""
 
@@ -105,13 +137,18 @@ class History:
     taken: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # triggers, by which token
     pauses: list[Fault] = field(default_factory=list[Fault])
     faults: list[Fault] = field(default_factory=list[Fault])
-    losses: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # when, and its clock then
+    losses: list[Loss] = field(default_factory=list[Loss])
+    refusals: dict[tuple[str, str], list[Refusal]] = field(default_factory=dict[tuple[str, str], list[Refusal]])
+    foreign: list[Fault] = field(default_factory=list[Fault])  # while another implementation led a job
+    scales: dict[str, float] = field(default_factory=dict[str, float])  # by replica: of its durations, if not 1
     frozen: list[Fault] = field(default_factory=list[Fault])  # all that stopped a job loop from turning
     stepped: float = 0.0  # how far the store's clock jumped forward, at most, within one lease
     steps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # of the store's clock
+    jumps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # those that are not promised
     alive: list[Life] = field(default_factory=list[Life])
     samples: list[Sample] = field(default_factory=list[Sample])  # only those that said yes
     errors: list[str] = field(default_factory=list[str])  # from handlers of exceptions, and dead heartbeats
+    _newest: dict[str, Lease] = field(default_factory=dict[str, Lease])
     healed_at: float = 0.0
     ended_at: float = 0.0
     lines: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
@@ -124,9 +161,15 @@ class History:
         """The store granted or renewed a term's lease, until `ends`."""
         lease = self.leases.get((job, token))
         if kind == "granted" or lease is None:
-            lease = self.leases[job, token] = Lease(job, node, token, when, ends)
+            last = self._newest.get(job)
+            if last is not None and last.node == node and last.ends > when:
+                last.ends, last.replaced = when, True
+            lease = self._newest[job] = self.leases[job, token] = Lease(job, node, token, when, ends)
         else:
-            lease.ends = max(lease.ends, ends) if lease.ends > when else lease.ends
+            lease.ends = ends if lease.ends > when else lease.ends
+            if lease.gone < inf:  # an older state has brought it back
+                lease.lapses.append((lease.gone, when))
+                lease.gone, lease.unseen = inf, False
             lease.renewed.append(when)
         self.say(when, f"store: {kind} {job} to {node}, token {token % 10**9}, until {ends:.3f}")
 
@@ -162,20 +205,47 @@ class History:
             lease.released = True
         self.say(when, f"store: {job} given back by {node}, token {token % 10**9}")
 
-    def store_lost(self, when: float, wall: int) -> None:
-        """The store came back empty; `wall` is its clock in microseconds."""
-        self.losses.append((when, wall))
+    def store_lost(self, when: float, wall: int, how: str, *, told: bool) -> None:
+        """The store lost its data, or went back to older ones; `wall` is its clock in microseconds."""
+        self.losses.append(Loss(when, wall, told))
         self._end_pauses(when)
-        self.say(when, "store: restarted, data lost")
+        self.say(when, f"store: {how}, data lost")
+
+    def kept(self, when: float, leases: Mapping[tuple[str, str, int], float], *, told: bool = False) -> None:
+        """After something happened in the store it has these leases of those in force, by job, holder and token, each
+        until that moment."""
+        for lease in self.leases.values():
+            if min(lease.ends, lease.gone) > when:
+                until = leases.get((lease.job, lease.node, lease.token), when)
+                lease.ends = max(lease.ends, until)
+                if until < lease.ends:
+                    lease.gone, lease.unseen = until, not told
+
+    def untold(self, since: float) -> None:
+        """What was lost since then cannot be seen by the up-time any more."""
+        for loss in self.losses:
+            loss.told = loss.told and loss.when < since
+        for lease in self.leases.values():
+            lease.unseen = lease.unseen or since <= lease.gone < inf
 
     def store_stepped(self, when: float, seconds: float) -> None:
-        """The store's clock jumped ahead, so that each lease ends earlier."""
+        """The store's clock jumped ahead by no more than is promised, so that each lease ends earlier."""
         self.stepped = max(self.stepped, seconds)
         self.steps.append((when, seconds))
+        self.say(when, f"store: clock stepped {seconds:+.3f} s")
         for lease in self.leases.values():
             if lease.ends > when:
                 lease.ends = max(when, lease.ends - seconds)
-        self.say(when, f"store: clock stepped {seconds:+.3f} s")
+
+    def jumped(self, when: float, seconds: float) -> None:
+        """The store's clock jumped by more than is promised, or back."""
+        self.steps.append((when, seconds))
+        self.jumps.append((when, seconds))
+        self.say(when, f"store: clock jumped {seconds:+.3f} s")
+
+    def refused(self, job: str, process: str, when: float, until: float) -> None:
+        """A replica has heard that the lease is somebody else's."""
+        self.refusals.setdefault((process, job), []).append(Refusal(when, until))
 
     def froze(self, kind: str, process: str, begin: float, end: float) -> None:
         """A process stood still for a while."""

@@ -51,6 +51,11 @@ def _l_somebody_leads_when_all_has_healed(case: Case) -> Iterator[Found]:
     since = history.healed_at + longest
     left = [one.end for one in history.frozen if one.end > history.healed_at]
     left += [run.ended for run in history.runs if run.started < history.healed_at < run.ended < history.ended_at]
+    # A crashed leader's lease lives longer by as much as the store's clock stepped back.
+    for lease in history.leases.values():
+        last = max([lease.granted, *lease.renewed])
+        if last < history.healed_at and lease.ends > last + settings.lock_expiry * FASTEST:
+            left.append(lease.ends)
     since = max([since, *(end + longest for end in left)])
     for job, plan in case.plans.items():
         period = 2.0 if plan.shape == "cron" else float(plan.every)
@@ -98,7 +103,8 @@ def _l1_l2_hand_over(case: Case, fault: Fault, lease: Lease) -> Iterator[Found]:
     bound = lease.ends + (0.05 if lease.released else 0.1 + 0.01 * case.settings.lock_expiry)
     if bound > history.ended_at or not _undisturbed(case, fault, bound):
         return
-    taken = next((one.granted for one in case.leases[lease.job] if one.granted >= lease.ends - SLACK), None)
+    after = (one for one in case.leases[lease.job] if one.granted >= lease.ends - SLACK and not case.unused(one))
+    taken = next((one.granted for one in after), None)
     if taken is None or taken > bound:
         rule = "L1" if lease.released else "L2"
         yield Found(bound, rule, f"{lease.job} is not led again by {bound:.3f}, after the {fault.kind} of {lease.node}")
@@ -137,13 +143,14 @@ def _l3_no_lease_is_lost_for_nothing(case: Case) -> Iterator[Found]:
         return
     wrong = [(one.begin, one.end) for one in [*history.faults, *history.frozen]]
     for lease in history.leases.values():
-        since = lease.ends - 2 * settings.lock_expiry
+        last = max([lease.granted, *lease.renewed])
+        since, until = last - settings.lock_expiry, last + settings.lock_expiry
         life = next(life for life in history.alive if life.process == lease.node)
         if lease.released or lease.ends > min(life.end, history.ended_at):
             continue
-        if any(begin < lease.ends and end > since for begin, end in wrong):
+        if any(begin < until and end > since for begin, end in wrong):
             continue
-        if not _timed_out(case, lease):
+        if not case.unused(lease) and not _timed_out(case, lease):
             yield Found(lease.ends, "L3", f"{lease.node} has lost the lease of {lease.job}, and nothing was wrong")
 
 
@@ -164,7 +171,7 @@ def _l4_the_gap_of_an_interval_is_kept(case: Case) -> Iterator[Found]:
                     continue
                 own = other.process == run.process
                 gap = every / FASTEST - (0.0 if own else case.history.moved(other.ended, granted)) - SLACK
-                forgotten = not own and any(other.ended < when <= granted for when, _ in case.history.losses)
+                forgotten = not own and any(other.ended < loss.when <= granted for loss in case.history.losses)
                 if run.started - other.ended < gap and (own or (known < granted and not forgotten)):
                     text = f"{run} starts {run.started - other.ended:.3f} s after the end of {other}"
                     yield Found(run.started, "L4", f"{text}; the interval is {every} s")
@@ -209,7 +216,7 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
     lives = {life.process: life for life in history.alive}
     for lease in history.leases.values():
         plan = case.plans[lease.job]
-        if plan.shape == "cron" or not lease.heard or (plan.shape == "fixed" and settings.skew > 1):
+        if plan.shape == "cron" or not lease.heard or case.unused(lease) or (plan.shape == "fixed" and settings.skew > 1):
             continue
         began = lease.heard[0][0]
         due = began

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._service import Service
 from ..jobs.options import APP_READERS, read, resolve_app
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from .sim_store import Network, SimStore
     from .sim_time import SimClock, World
 
-__all__ = ["JobPlan", "Process"]
+__all__ = ["DURATIONS", "JobPlan", "Process"]
+
+
+DURATIONS = ("lock_expiry", "margin", "heartbeat_interval", "max_backoff_delay")
+"""The options of a job that its lease's length scales."""
 
 
 class _Registry(Registry):
@@ -53,6 +57,7 @@ class Process:
         switched: bool,
         ended: Callable[[Process], None],
         threads: Threads | None = None,
+        threads_refused_until: float = 0.0,
     ) -> None:
         self.name = name
         self.machine = machine
@@ -63,6 +68,9 @@ class Process:
         self.switched_off: set[str] = set()
         self.frozen_until: float = 0.0  # with its threads
         self.naps: dict[str, tuple[float, bool]] = {}  # by job: how long, and whether the machine sleeps
+        self.logging: Literal["", "raises", "slow"] = ""  # what its log handler does
+        self.threads_refused_until = threads_refused_until
+        self._options = options
         self._threads = threads or Threads()
         self._workers: list[SimWorker] = []
         self._world = world
@@ -151,6 +159,13 @@ class Process:
             self.frozen_until = max(self.frozen_until, now + seconds)
         self._history.froze(kind, self.name, now, now + seconds)
 
+    def hold_up(self, loop: SimLoop) -> None:
+        """A log handler takes its time on that loop."""
+        now, seconds = self._world.now, self.expiry * 0.8
+        loop.freeze(now + seconds)
+        if loop is self.job_loop:
+            self._history.froze("blocked", self.name, now, now + seconds)
+
     # -- naps -------------------------------------------------------------------------------------------------------
 
     def nap(self, nap: tuple[float, bool], job: str) -> None:
@@ -199,6 +214,8 @@ class Process:
 
         body = self._bodies.of(plan)
         more: dict[str, Any] = {"name": plan.name, "enabled": enabled if switched else True}
+        if plan.scale != 1.0:
+            more |= {name: self._options[name] * plan.scale for name in DURATIONS}
         if plan.shape == "fixed":
             registry.fixed_rate(plan.every, **more)(body)
         elif plan.shape == "interval":

@@ -31,19 +31,24 @@ PREEMPTED = 0.0025
 def _s1_one_leader(case: Case) -> Iterator[Found]:
     for job, runs in case.runs.items():
         open_runs: list[SimRun] = []
-        highest = 0
+        highest, newest = 0, None
         for run in runs:
             open_runs = [one for one in open_runs if one.ended > run.started]
-            if run.token < highest:
+            if run.token < highest and not (newest and _may_overlap(case, run, newest)) and not _tokens_lost(case, run):
                 yield Found(run.started, "S5", f"{run} starts after a run of token {highest % 10**9}")
             for other in open_runs:
                 if other.process == run.process:
                     yield Found(run.started, "S1", f"{run} starts while {other} is in flight in the same process")
                 elif other.token == run.token:
                     yield Found(run.started, "S1", f"{job}: two processes run token {run.token % 10**9}")
-                elif not case.excused(other, run.started):
+                elif case.excused(other, run.started):
+                    continue
+                elif not _may_overlap(case, other, run):
                     yield Found(run.started, "S1", f"{run} starts while {other} is in flight, which nothing excuses")
-            highest = max(highest, run.token)
+                elif min(other.ended, run.ended) - run.started > _noticed_within(case, other):
+                    yield Found(run.started, "S8", f"{run} and {other} are in flight for longer than a heartbeat")
+            if run.token > highest:
+                highest, newest = run.token, run
             open_runs.append(run)
 
 
@@ -69,7 +74,8 @@ def _usable_until(case: Case, lease: Lease, now: float) -> float:
 
     An answer that comes after the deadline changes nothing: the term is over for good.
     """
-    usable = (case.settings.lock_expiry - case.settings.margin) * 1.005 + SLACK / 10
+    settings = case.of(lease.node, lease.job)
+    usable = (settings.lock_expiry - settings.margin) * 1.005 + SLACK / 10
     until = -inf
     for when, sent in lease.good:
         if when > now or (until > -inf and when > until):
@@ -78,26 +84,59 @@ def _usable_until(case: Case, lease: Lease, now: float) -> float:
     return until
 
 
+def _may_overlap(case: Case, one: SimRun, other: SimRun) -> bool:
+    leases = case.history.leases
+    older, newer = leases.get((one.job, one.token)), leases.get((other.job, other.token))
+    return older is not None and newer is not None and case.may_overlap(older, newer)
+
+
+def _tokens_lost(case: Case, run: SimRun) -> bool:
+    """Whether the tokens before this run's were lost, and the store's clock has been further ahead than it is."""
+    lost = any(loss.when < run.started for loss in case.history.losses)
+    return lost and any(when < run.started and seconds < 0 for when, seconds in case.history.jumps)
+
+
+def _noticed_within(case: Case, run: SimRun) -> float:
+    """How long a leader goes on whose lease the store has lost: until its next renewal is refused."""
+    settings = case.of(run.process, run.job)
+    if not case.settings.calm or any(
+        one.process in {"", run.process} and one.begin < run.ended and one.end > run.ended - settings.lock_expiry
+        for one in [*case.history.faults, *case.history.frozen]
+        if one.begin < one.end
+    ):
+        return inf  # something keeps its renewals away; its deadline is its end, and another rule's business
+    return (settings.heartbeat_interval + case.settings.call_timeout + UNWINDING * settings.margin) * FASTEST + SLACK
+
+
+def _s1_nobody_runs_beside_a_foreign_leader(case: Case) -> Iterator[Found]:
+    for led in case.history.foreign:
+        for run in case.runs[led.job]:
+            if run.started < led.end and run.ended > led.begin and not case.excused(run, max(led.begin, run.started)):
+                yield Found(max(led.begin, run.started), "S1", f"{run} is in flight while {led.process} leads")
+
+
 def _s1_is_leader(case: Case) -> Iterator[Found]:
     """At any moment at most one replica says yes, and a yes lies within the valid lease of the one who says it."""
-    said: dict[tuple[float, str], Sample] = {}
+    said: dict[tuple[float, str], tuple[Sample, Lease | None]] = {}
     for sample in case.history.samples:
         when, process, job = sample
         own = [one for one in case.leases[job] if one.node == process and one.granted <= when < one.ends]
-        if not any(when <= _usable_until(case, one, when) for one in own):
+        valid = next((one for one in own if when <= _usable_until(case, one, when)), None)
+        if valid is None:
             yield Found(when, "S1", f"is_leader({job}) says yes in {process}, which has no valid lease")
-        other = said.setdefault((when, job), sample)
-        if other is not sample:
-            yield Found(when, "S1", f"is_leader({job}) says yes in {process} and in {other.process}")
+        other, theirs = said.setdefault((when, job), (sample, valid))
+        if other is sample or (valid is not None and theirs is not None and case.may_overlap(valid, theirs)):
+            continue
+        yield Found(when, "S1", f"is_leader({job}) says yes in {process} and in {other.process}")
 
 
 def _s2_no_sync_run_on_an_overdue_lease(case: Case) -> Iterator[Found]:
-    settings = case.settings
-    longest = (settings.heartbeat_interval + settings.call_timeout) * 1.005 + PREEMPTED
     for run in case.history.runs:
         lease = case.history.leases.get((run.job, run.token))
         if not run.sync or lease is None:
             continue
+        settings = case.of(run.process, run.job)
+        longest = (settings.heartbeat_interval + settings.call_timeout) * 1.005 + PREEMPTED
         sent = max((sent for when, sent in lease.good if when <= run.started), default=-inf)
         if run.started - sent > longest:
             yield Found(run.started, "S2", f"{run} starts {run.started - sent:.3f} s after the last good renewal")
@@ -150,10 +189,12 @@ def _s4_nobody_asks_while_it_runs(case: Case) -> Iterator[Found]:
 def _s5_tokens_grow(case: Case) -> Iterator[Found]:
     for job, leases in case.leases.items():
         for older, newer in pairwise(leases):
-            if newer.token <= older.token:
+            lost = any(older.granted < loss.when <= newer.granted for loss in case.history.losses)
+            behind = lost and any(when <= newer.granted and seconds < 0 for when, seconds in case.history.jumps)
+            if newer.token <= older.token and not behind:
                 yield Found(newer.granted, "S5", f"{job}: token {newer.token} is granted after {older.token}")
-            lost = any(older.granted < when <= newer.granted for when, _ in case.history.losses)
-            if newer.granted < older.ends - SLACK and newer.node != older.node and not lost:
+            gone = older.gone <= newer.granted or older.gone_unseen(newer.granted)
+            if newer.granted < older.ends - SLACK and newer.node != older.node and not gone:
                 yield Found(newer.granted, "S1", f"{job}: granted to {newer.node} within the lease of {older.node}")
 
 
@@ -166,12 +207,15 @@ def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
         for run in runs:
             other = first.setdefault(run.scheduled, run)
             # Between two wall clocks, what was due before the restart here was due after it there.
-            lost = skew > 0 and any(other.started < when <= run.started for when, _ in case.history.losses)
+            lost = any(
+                other.started < loss.when <= run.started and (skew > 0 or not loss.told) for loss in case.history.losses
+            )
             if other is not run and not lost:
                 yield Found(run.started, "S6", f"{run} starts; the slot ran at {other.started:.3f} already")
             granted = case.history.leases[job, run.token].granted if (job, run.token) in case.history.leases else 0
-            for when, wall in case.history.losses:
-                if granted > when and run.scheduled < wall - skew:
+            for loss in case.history.losses:
+                told = loss.told and not any(when <= granted for when, _ in case.history.jumps)
+                if told and granted > loss.when and run.scheduled < loss.wall - skew:
                     yield Found(run.started, "S6", f"{run} starts; it was due before the store lost its data")
 
 
@@ -184,6 +228,8 @@ def _s6_a_claimed_slot_runs(case: Case) -> Iterator[Found]:
         lives = any(heard > when + soon for heard, _ in lease.good)
         if case.plans[job].misfire == "skip" or not lives or (job, token, slot) in ran:
             continue  # a slot that is late is skipped
+        if any(one.kind == "no_threads" and one.begin < when + soon and one.end > when for one in case.history.faults):
+            continue  # a run that has no thread has failed
         if not any(one.begin < when + soon and one.end > when for one in case.frozen[lease.node]):
             yield Found(when + soon, "S6", f"{lease.node} claimed slot {slot % 10**9} of {job}, and never ran it")
 
@@ -223,11 +269,12 @@ def _s7_ends_at_its_timeout(case: Case) -> Iterator[Found]:
 
 
 def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Found]:
-    guard = (case.settings.lock_expiry + 1) * 0.995
     for lease in case.history.leases.values():
-        for when, _ in case.history.losses:
-            if when < lease.granted < when + guard:
-                yield Found(lease.granted, "S8", f"{lease.job} is granted {lease.granted - when:.3f} s after a restart")
+        guard = (case.of(lease.node, lease.job).lock_expiry + 1) * 0.995
+        for loss in case.history.losses:
+            if loss.told and loss.when < lease.granted < loss.when + guard:
+                seconds = lease.granted - loss.when
+                yield Found(lease.granted, "S8", f"{lease.job} is granted {seconds:.3f} s after a restart")
 
 
 def _paused_nothing_starts(case: Case) -> Iterator[Found]:
@@ -259,6 +306,7 @@ def _triggers_run_once(case: Case) -> Iterator[Found]:
 RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _s1_one_leader,
     _s1_is_leader,
+    _s1_nobody_runs_beside_a_foreign_leader,
     _s2_no_sync_run_on_an_overdue_lease,
     _s2_a_run_that_begins_late_can_tell,
     _s3_ends_with_its_lease,

@@ -4,7 +4,7 @@ It keeps leases by `stores.rules`, as every store does, on a clock of its own. W
 the history: the checker compares the bodies' runs with that. A request of a connection that was made before the store
 restarted never runs; any other may run however late.
 
-A little over 300 lines: the store and the way to it fail together.
+Over 300 lines: the store and the way to it fail together.
 """
 
 from __future__ import annotations
@@ -14,25 +14,42 @@ from collections import defaultdict
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .._errors import StoreUnavailable
 from ..stores.orders import Ordered
-from ..stores.protocol import Batch, Claimed, ClaimSlot, Granted, Released, Renew, Renewed, Reply, TakeTrigger
+from ..stores.protocol import (
+    Acquire,
+    Batch,
+    Claimed,
+    ClaimSlot,
+    Failed,
+    Granted,
+    Refused,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    TakeTrigger,
+)
 from ..stores.rules import Record, apply, is_news, view
 from .sim_time import EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from ..stores.orders import Order
-    from ..stores.protocol import JobView, Verdict
+    from ..stores.protocol import JobView, Request, Verdict
     from .sim_history import History
     from .sim_time import SimLoop, World
 
 __all__ = ["Network", "SimClient", "SimStore"]
 
 Mode: TypeAlias = Literal["up", "refuses", "frozen", "silent"]
+
+LEFT = 0.2
+"""With less of its time left than this, as part of `lock_expiry`, a lease ends soon anyway: the largest `margin`."""
 
 KEPT = 8
 """So many old states are kept for a restart to come back with."""
@@ -67,7 +84,11 @@ class SimStore:
         self._waiting: list[tuple[SimClient, Batch, _Connection, asyncio.Future[Reply] | None]] = []
         self.mode: Mode = "up"
         self.started: float = -1000.0
-        self.life: int = 0  # grows with each restart
+        self._stepped = 0.0  # since then, which its up-time counts
+        self.life: int = 0  # grows with each restart that ends connections
+        self.tells_up_time: bool = True
+        self.halves: bool = False  # the second half of a batch comes too late
+        self.foreigners: set[str] = set()  # holders of another implementation
         self.clients: list[SimClient] = []
 
     def wall(self) -> int:
@@ -95,22 +116,77 @@ class SimStore:
         """Write down the state, for a restart to come back with."""
         self._old = [*self._old[1 - KEPT :], {job: copy(record) for job, record in self._records.items()}]
 
-    def restart(self, *, old: bool) -> None:
-        """Come back at once, empty or with a state from some time ago."""
+    def restart(self, *, old: bool, hidden: bool = False) -> None:
+        """Come back at once, empty or with a state from some time ago. `hidden`: behind a proxy, which keeps the
+        connections."""
+        self.started, self._stepped = self._world.now, 0.0
+        self._lose(old=old, how="restarted", told=self.tells_up_time and not hidden)
+        if not hidden:
+            self._end_connections()
+
+    def flush(self) -> None:
+        """FLUSHALL: all is gone, and nothing else happens."""
+        self._lose(old=False, how="flushed", told=False)
+
+    def fail_over(self, seconds: float) -> None:
+        """Another server takes over, with a state from some time ago and a clock that is so far ahead of this one's.
+
+        But not behind the newest token: then tokens could be given twice, which is not promised.
+        """
+        newest = max((token for _, token in self._history.leases), default=0)
+        seconds = max(seconds, min((newest - self.wall()) / 1e6, 0.0))
+        self._offset += round(seconds * 1e6)
+        self._history.jumped(self._world.now, seconds / self._rate)
+        self._lose(old=True, how="failed over", told=False)
+        self._end_connections()
+
+    def delete(self, jobs: Iterable[str]) -> None:
+        """DEL of lock keys, or their eviction: what is beside them stays."""
+        for job in jobs:
+            self._records[job].holder = self._records[job].expires = None
+            self._history.say(self._world.now, f"store: the lock of {job} is gone")
+        self._note_what_is_left(told=False)
+
+    def step(self, seconds: float, *, promised: bool = True) -> None:
+        """Its wall clock, on which leases end, jumps; `promised`: forward, and by no more than half a margin."""
+        self._offset += round(seconds * 1e6)
+        self._stepped += seconds
+        if promised:
+            self._history.store_stepped(self._world.now, seconds / self._rate)
+        else:
+            self._history.jumped(self._world.now, seconds / self._rate)
+            self._note_what_is_left(told=False)
+
+    def hide_up_time(self, since: float) -> None:
+        """Tell it no more: what was lost since then cannot be known."""
+        self.tells_up_time = False
+        self._history.untold(since)
+
+    def _lose(self, *, old: bool, how: str, told: bool) -> None:
         states = self._old if old else []
         state = states[self._world.random.randrange(len(states))] if states else {}
         self._records = defaultdict(Record, {job: copy(record) for job, record in state.items()})
-        self.started = self._world.now
+        self._history.store_lost(self._world.now, self.wall(), how, told=told)
+        self._note_what_is_left(told=told)
+
+    def _note_what_is_left(self, *, told: bool) -> None:
+        now, wall = self._world.now, self.wall()
+        left = {
+            (job, record.holder, record.token): now + (record.expires - wall) / 1e6 / self._rate
+            for job, record in self._records.items()
+            if record.holder is not None and record.expires is not None and record.expires > wall
+        }
+        self._history.kept(now, left, told=told)
+
+    def _end_connections(self) -> None:
         self.life += 1
         self._waiting.clear()
-        self._history.store_lost(self._world.now, self.wall())
         for client in self.clients:
             client.lose_subscription(at_once=True)
 
-    def step(self, seconds: float) -> None:
-        """Its wall clock, on which leases end, jumps forward."""
-        self._offset += round(seconds * 1e6)
-        self._history.store_stepped(self._world.now, seconds / self._rate)
+    def record(self, job: str) -> Record:
+        """What it keeps of a job, for another implementation to change."""
+        return self._records[job]
 
     # -- service ---------------------------------------------------------------------------------------------------
 
@@ -138,14 +214,18 @@ class SimStore:
     def _serve(self, batch: Batch) -> Reply:
         clock, now = self.wall(), self._world.now
         if not batch.requests:
-            return Reply(clock=clock, up_for=float(int((now - self.started) * self._rate)))
+            seconds = int((now - self.started) * self._rate + self._stepped)  # by its wall clock, as Redis counts it
+            return Reply(clock=clock, up_for=float(max(seconds, 0)) if self.tells_up_time else None)
         if batch.void_at is not None and clock > batch.void_at:
             return Reply(clock=clock, void=True)
         verdicts: list[Verdict] = []
         news: set[str] = set()
-        for request in batch.requests:
+        served = (len(batch.requests) + 1) // 2 if self.halves else len(batch.requests)
+        for request in batch.requests[:served]:
             record = self._records[request.job]
             verdict = apply(record, request, node=batch.node, clock=clock, wall=clock)
+            if isinstance(verdict, Refused) and verdict.holder in self.foreigners:
+                verdict = verdict._replace(foreign=True)
             verdicts.append(verdict)
             if isinstance(verdict, Granted | Renewed):
                 assert record.expires is not None  # noqa: S101 - the rules have just set it
@@ -162,6 +242,7 @@ class SimStore:
                 self._history.ordered(now, request.job, type(request).__name__, verdict.outcome)
             if is_news(verdict):
                 news.add(request.job)
+        verdicts += [Failed(error="this part of a long batch came too late")] * (len(batch.requests) - served)
         for client in self.clients if news else ():
             client.hear(frozenset(news))
         return Reply(clock=clock, verdicts=tuple(verdicts))
@@ -171,9 +252,19 @@ class SimStore:
         if self.mode == "up":
             self._serve(Batch(project="sim", node="operator", bound=1.0, requests=(order,)))
 
-    def heard(self, job: str, token: int, sent: float) -> None:
-        """A replica has heard that a lease is its own, from a reply to what it sent then."""
-        self._history.heard(job, token, sent, self._world.now)
+    def heard(self, request: Request, verdict: Verdict, node: str, sent: float) -> None:
+        """A replica has heard whose a lease is, from a reply to what it sent then."""
+        now = self._world.now
+        if isinstance(verdict, Granted):
+            self._history.heard(request.job, verdict.token, sent, now)
+        elif isinstance(verdict, Renewed) and isinstance(request, Renew):
+            self._history.heard(request.job, request.token, sent, now)
+        elif isinstance(verdict, Refused) and isinstance(request, Acquire) and verdict.holder not in {None, node}:
+            until, left = -inf, verdict.expires_in
+            # With less than a margin left the holder has passed its own deadline, or is about to.
+            if left is not None and left > request.lock_expiry * LEFT and not verdict.foreign:
+                until = sent + min(left, request.lock_expiry) * 0.99 / 1.01
+            self._history.refused(request.job, node, now, until)
 
     def peek(self) -> tuple[JobView, ...]:
         wall = self.wall()
@@ -232,10 +323,7 @@ class SimClient:
             self._connection = None
             raise
         for request, verdict in zip(batch.requests, reply.verdicts, strict=False):
-            if isinstance(verdict, Granted):
-                self._store.heard(request.job, verdict.token, sent)
-            elif isinstance(verdict, Renewed) and isinstance(request, Renew):
-                self._store.heard(request.job, request.token, sent)
+            self._store.heard(request, verdict, batch.node, sent)
         return reply
 
     def deliver(

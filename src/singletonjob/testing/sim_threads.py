@@ -106,12 +106,17 @@ class SimWorker(DaemonWorker):
         self._turn = 0
         self._begun = False
         self._gone = False
+        self._started_once = False  # as a real one starts its thread with the first call
 
     # -- in place of a queue and a thread -----------------------------------------------------------------------------
 
     def post(self, call: Callable[[], object]) -> None:
         if self._gone:
             return
+        if self._carrier is None and not self._started_once:
+            if self._process.threads_refused_until > self._world.now:
+                raise RuntimeError("can't start new thread")
+            self._started_once = True
         self._process.handed_over(self.job)
         self._waiting.append(call)
         if self._carrier is None:

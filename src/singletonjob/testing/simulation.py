@@ -1,6 +1,6 @@
 """`Simulation`: a fleet of unmodified replicas, a store and a network that fail, in virtual time, from one seed.
 
-A little over 300 lines: what is drawn and what is done with it are read side by side.
+Over 300 lines: what is drawn and what is done with it are read side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ..stores.orders import FollowTrigger, Pause, Resume, StepDown, Trigger
 from .sim_checker import Violation, check
 from .sim_faults import PROFILES, Profile
+from .sim_foreign import Foreigner
 from .sim_history import History, Sample
+from .sim_logs import Handler
 from .sim_replica import JobPlan, Process
 from .sim_store import Network, SimStore
 from .sim_threads import Threads
@@ -40,8 +42,19 @@ CUTS: dict[str, Literal["both", "requests", "replies"]] = {
 }
 """What of a replica's connection each kind of cut takes away."""
 
+SCALES = [1.0, 0.6, 0.4]
+"""Of leases of unlike length."""
+
 SAMPLES = 5
 """`is_leader` is sampled this often per `lock_expiry`, at random moments."""
+
+STORE_FAULTS = {
+    *("refuse", "freeze", "silence", "restart", "restart_old", "store_step", "store_back", "store_ahead", "fail_over"),
+    *("flush", "delete", "evict", "half_void", "no_up_time", "negative_up_time", "hidden_restart"),
+}
+
+LASTING = {"refuse", "freeze", "silence", "restart", "restart_old", "half_void", "no_up_time"}
+"""Those that take a while; of a restart, that after which all may be as before."""
 
 GENTLE = {"quick": 4.0, "long": 1.0}
 
@@ -64,6 +77,15 @@ class Settings(NamedTuple):
     def call_timeout(self) -> float:
         """The longest of any replica."""
         return (self.lock_expiry - self.margin - 0.6 * self.heartbeat_interval) / 3
+
+    def scaled(self, scale: float) -> Settings:
+        """Those of a replica, or a job, whose lease has another length."""
+        return self._replace(
+            lock_expiry=self.lock_expiry * scale,
+            margin=self.margin * scale,
+            heartbeat_interval=self.heartbeat_interval * scale,
+            max_backoff=self.max_backoff * scale,
+        )
 
 
 class Simulation:
@@ -91,9 +113,11 @@ class Simulation:
         rate = 1.0049 if self._at_limit else random.uniform(0.9951, 1.0049)
         self._store = SimStore(self._world, self.history, rate=rate, offset=0)
         self._clocks = [SimClock(self._world, self._draw_rate(n), self._draw_offset()) for n in range(replicas)]
-        self._options = [self._draw_options(settings) for _ in range(replicas)]
+        self._scales = [random.choice(SCALES) if self.profile.unlike == "replicas" else 1.0 for _ in range(replicas)]
+        self._options = [self._draw_options(settings.scaled(scale)) for scale in self._scales]
         self._processes: list[Process | None] = [None] * replicas
         self._started, self._threads = [0] * replicas, Threads()
+        self._threads_refused_until = [0.0] * replicas
         self._gone: list[Process] = []  # kept to the end: what falls to a garbage collection is not repeatable
         self._healing = False
 
@@ -114,7 +138,10 @@ class Simulation:
             world.at(moments.random() * length, self._sample)
         world.at(length * HEALS_AT, self._heal)
         logger, collects = logging.getLogger("singletonjob"), gc.isenabled()
-        told, logger.disabled = logger.disabled, True
+        told, logger.disabled = logger.disabled, not self.profile.logs
+        handlers, logger.handlers = logger.handlers, [Handler(self._find)]
+        level, propagates, logger.propagate = logger.level, logger.propagate, False
+        logger.setLevel(logging.INFO)
         gc.disable()  # what a collection ends, it ends at no repeatable moment
         try:
             world.run(length)
@@ -126,7 +153,8 @@ class Simulation:
                 process.beat_loop.unwind()
         finally:
             self._threads.close()
-            logger.disabled = told
+            logger.disabled, logger.handlers, logger.propagate = told, handlers, propagates
+            logger.setLevel(level)
             if collects:
                 gc.enable()
         history.say(length, "end")
@@ -161,7 +189,8 @@ class Simulation:
         misfire: MisfirePolicy = random.choice(["skip", "skip", "fire_once", "catch_up"])
         sync = random.random() < self.profile.sync
         bodies = self.profile.sync_bodies if sync else self.profile.bodies
-        return JobPlan(f"{shape}-{number}", shape, every, misfire, bodies, sync)
+        scale = random.choice(SCALES) if self.profile.unlike == "jobs" else 1.0
+        return JobPlan(f"{shape}-{number}", shape, every, misfire, bodies, sync, scale)
 
     def _draw_rate(self, number: int) -> float:
         if self._at_limit:
@@ -195,6 +224,9 @@ class Simulation:
                 if process.service.is_leader(plan.name):
                     self.history.samples.append(Sample(when, process.name, plan.name))
 
+    def _find(self, name: str) -> Process | None:
+        return next((one for one in self._processes if one is not None and one.name == name), None)
+
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _start(self, number: int, _when: float = 0.0) -> None:
@@ -214,7 +246,13 @@ class Simulation:
             switched="switch" in self.profile.faults,
             ended=self._ended,
             threads=self._threads,
+            threads_refused_until=self._threads_refused_until[number],
         )
+        if process.threads_refused_until > self._world.now:
+            self.history.fault("no_threads", process.name, self._world.now, process.threads_refused_until)
+        self.history.scales[process.name] = self._scales[number]
+        if self.profile.unlike:
+            self.history.fault(f"unlike_{self.profile.unlike}", process.name, self._world.now, self._world.now)
         if self._healing:
             process.bodies = GENTLE
         self.history.say(self._world.now, f"{process.name}: started")
@@ -236,8 +274,17 @@ class Simulation:
         share = random.choice([random.uniform(0.02, 0.4), random.uniform(0.2, 1.0)])
         seconds = min(expiry * profile.longest * share, longest)
         job = random.choice(self._plans).name
-        if kind in {"refuse", "freeze", "silence", "restart", "restart_old", "store_step"}:
-            self.history.fault(kind, "", when, when + seconds)
+        if kind == "foreign":
+            margin = self._settings.margin
+            Foreigner(
+                self._world, self._store, self.history, job=job, expiry=expiry, margin=margin, until=when + seconds
+            )
+            return
+        if kind in STORE_FAULTS:
+            self.history.fault(kind, "", when, when + seconds if kind in LASTING else when)
+            if kind in {"delete", "evict"}:
+                self._store.delete([job] if kind == "delete" else [plan.name for plan in self._plans])
+                return
             self._strike_store(kind, seconds)
             return
         if kind.startswith("order_"):
@@ -254,6 +301,8 @@ class Simulation:
             return
         leads = self._store.holder(job) == process.name
         ends = when if kind in {"crash", "stop", "wall_step", "end_task"} else when + seconds
+        if kind == "no_threads":
+            self._threads_refused_until[process.machine] = ends
         if kind != "nap":  # that is told of when it begins
             self.history.fault(kind, process.name, when, ends, job if leads else "")
         self._strike_process(kind, process, job, seconds)
@@ -291,7 +340,31 @@ class Simulation:
             self._later(seconds, lambda: store.set_mode("up"))
         elif kind == "store_step":
             if self.history.stepped == 0:  # more than one within a lease would be more than is promised
-                store.step(self._settings.margin / 2 * self._random.random())
+                store.step(self._shortest_margin / 2 * self._random.random())
+        elif kind in {"store_back", "store_ahead"}:
+            step = self._random.uniform(0.05, 5.0) * self._settings.lock_expiry
+            store.step(step if kind == "store_ahead" else -step, promised=False)
+            self.history.untold(self._world.now - 1.02 * self._settings.lock_expiry - 1)  # up-times are wrong by as much
+        elif kind == "fail_over":
+            store.fail_over(self._random.uniform(-1.0, 1.0) * self._settings.lock_expiry)
+        elif kind == "flush":
+            store.flush()
+        elif kind == "half_void":
+            store.halves = True
+            self._later(seconds, partial(setattr, store, "halves", False))
+        elif kind == "no_up_time":
+            store.hide_up_time(self._world.now - 1.02 * self._settings.lock_expiry - 1)
+            if self._random.random() < 0.7:
+                store.restart(old=self._random.random() < 0.5)
+            self._later(seconds, partial(setattr, store, "tells_up_time", True))
+        elif kind == "negative_up_time":
+            # Its clock is ahead when it starts, and is set right soon.
+            ahead = self._random.uniform(0.05, 5.0) * self._settings.lock_expiry
+            store.step(ahead, promised=False)
+            store.restart(old=self._random.random() < 0.5)
+            self._later(0.3 * ahead, partial(store.step, -ahead, promised=False))
+        elif kind == "hidden_restart":
+            store.restart(old=self._random.random() < 0.5, hidden=True)
         else:
             store.restart(old=kind == "restart_old")
 
@@ -312,6 +385,11 @@ class Simulation:
             process.end_task(job)
         elif kind == "block":
             process.freeze("blocked", seconds, whole=False)
+        elif kind in {"log_raises", "log_slow"}:
+            process.logging = "raises" if kind == "log_raises" else "slow"
+            self._later(seconds, partial(setattr, process, "logging", ""))
+        elif kind == "no_threads":
+            process.threads_refused_until = self._threads_refused_until[process.machine]
         elif kind == "stall":
             process.beat_loop.freeze(self._world.now + seconds)
         elif kind == "deaf":
@@ -327,6 +405,10 @@ class Simulation:
             client.lose_subscription(at_once=False)
             self._later(seconds, partial(setattr, client, "cut", ""))
 
+    @property
+    def _shortest_margin(self) -> float:
+        return self._settings.margin * min([*self._scales, *(plan.scale for plan in self._plans)])
+
     def _later(self, seconds: float, call: Callable[[], object]) -> None:
         def ended(_when: float) -> None:
             call()
@@ -338,6 +420,8 @@ class Simulation:
         self._healing = True
         self._network = Network()
         self._store.set_mode("up")
+        self._store.halves, self._store.tells_up_time = False, True
+        self._threads_refused_until = [0.0] * len(self._processes)
         for plan in self._plans:
             self._store.order(Resume(plan.name))
         for number, process in enumerate(self._processes):
@@ -349,3 +433,4 @@ class Simulation:
             process.client.cut = ""
             process.switched_off.clear()
             process.naps.clear()
+            process.logging, process.threads_refused_until = "", 0.0

@@ -1,0 +1,35 @@
+"""A log handler in simulated processes that raises, or takes its time, when a fault says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from .sim_time import SimLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .sim_replica import Process
+
+__all__ = ["Handler"]
+
+
+class Handler(logging.Handler):
+    """The user's handler of the logger `singletonjob`, in all processes at once: a record names its replica."""
+
+    def __init__(self, find: Callable[[str], Process | None]) -> None:
+        super().__init__()
+        self._find = find
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise, or hold up the loop or the thread that logs; a real thread, which has no virtual time, is not."""
+        process = self._find(getattr(record, "node", ""))
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
+        if process is None or not isinstance(loop, SimLoop) or loop.dead:
+            return
+        if process.logging == "raises":
+            raise RuntimeError("a log handler that raises")
+        if process.logging == "slow":
+            process.hold_up(loop)
