@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES"]
 
+HARMLESS = frozenset({"wall_step", "no_threads", "log_raises", "log_slow", "unlike_jobs", "unlike_replicas"})
+"""Faults that must cost no lease, and hold up no hand-over."""
+
 
 def _ticks_are_counted_once(case: Case) -> Iterator[Found]:
     for job, runs in case.runs.items():
@@ -141,7 +144,7 @@ def _l3_no_lease_is_lost_for_nothing(case: Case) -> Iterator[Found]:
     history, settings = case.history, case.settings
     if not settings.calm:
         return
-    wrong = [(one.begin, one.end) for one in [*history.faults, *history.frozen]]
+    wrong = [(one.begin, one.end) for one in [*history.faults, *history.frozen] if one.kind not in HARMLESS]
     for lease in history.leases.values():
         last = max([lease.granted, *lease.renewed])
         since, until = last - settings.lock_expiry, last + settings.lock_expiry
@@ -169,7 +172,7 @@ def _l4_the_gap_of_an_interval_is_kept(case: Case) -> Iterator[Found]:
             for other, known in ends:
                 if not run.started - every < other.ended <= run.started:
                     continue
-                own = other.process == run.process
+                own = other.process == run.process and not _ended_from_outside(case, other)
                 gap = every / FASTEST - (0.0 if own else case.history.moved(other.ended, granted)) - SLACK
                 forgotten = not own and any(other.ended < loss.when <= granted for loss in case.history.losses)
                 if run.started - other.ended < gap and (own or (known < granted and not forgotten)):
@@ -219,10 +222,11 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
         if plan.shape == "cron" or not lease.heard or case.unused(lease) or (plan.shape == "fixed" and settings.skew > 1):
             continue
         began = lease.heard[0][0]
-        due = began
         every = float(plan.every) * FASTEST
         if plan.shape == "interval":
             due = max([began, *(_seen_to_end(case, run) + every for run in case.runs[lease.job] if run.ended <= began)])
+            if _end_is_ahead(case, lease):
+                due = max(due, began + every)
         else:
             due = began + every + 2 * settings.skew
         latest = due + settings.call_timeout + settings.margin + 2 * SLACK
@@ -233,6 +237,13 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
             continue  # the term ended meanwhile
         if not _disturbed(case, lease, began - settings.lock_expiry, latest):
             yield Found(latest, "L4", f"{lease.node} leads {lease.job} since {began:.3f}, and has not run it")
+
+
+def _end_is_ahead(case: Case, lease: Lease) -> bool:
+    """Whether the store's clock jumped back, and no end of a run was reported since: the last one counts as now."""
+    back = max((when for when, seconds in case.history.jumps if seconds < 0 and when < lease.granted), default=-inf)
+    runs = (run for run in case.runs[lease.job] if run.ended > back)
+    return back > -inf and not any(_known_since(case, run) < lease.granted for run in runs)
 
 
 def _disturbed(case: Case, lease: Lease, begin: float, end: float) -> bool:
@@ -259,7 +270,7 @@ def _undisturbed(case: Case, fault: Fault, until: float) -> bool:
     for other in [*history.faults, *history.frozen]:
         # After a hand-over all is well when its lease has ended; other faults may leave a back-off, or a guard.
         since = fault.begin - (1.3 if other.kind in {"crash", "stop"} else 2.5) * expiry
-        if other is not fault and other.kind != "wall_step" and other.begin < until and other.end > since:
+        if other is not fault and other.kind not in HARMLESS and other.begin < until and other.end > since:
             return False
     return any(
         life.process != fault.process and life.begin < fault.begin - expiry / 2 and life.end > until

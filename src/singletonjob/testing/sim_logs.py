@@ -31,5 +31,6 @@ class Handler(logging.Handler):
             return
         if process.logging == "raises":
             raise RuntimeError("a log handler that raises")
-        if process.logging == "slow":
+        # Slow for each line of the heartbeat, but not for each run: the job loop would do nothing else.
+        if process.logging == "slow" and (record.levelno >= logging.INFO or getattr(record, "event", "") == "beat"):
             process.hold_up(loop)

@@ -70,6 +70,7 @@ class Process:
         self.naps: dict[str, tuple[float, bool]] = {}  # by job: how long, and whether the machine sleeps
         self.logging: Literal["", "raises", "slow"] = ""  # what its log handler does
         self.threads_refused_until = threads_refused_until
+        self._held_up: dict[SimLoop, float] = {}  # by a log handler, until when
         self._options = options
         self._threads = threads or Threads()
         self._workers: list[SimWorker] = []
@@ -161,10 +162,11 @@ class Process:
 
     def hold_up(self, loop: SimLoop) -> None:
         """A log handler takes its time on that loop."""
-        now, seconds = self._world.now, self.expiry * 0.8
-        loop.freeze(now + seconds)
+        now = self._world.now
+        until = self._held_up[loop] = max(self._held_up.get(loop, 0.0), now) + self.expiry * 0.8
+        loop.freeze(until)
         if loop is self.job_loop:
-            self._history.froze("blocked", self.name, now, now + seconds)
+            self._history.froze("blocked", self.name, now, until)
 
     # -- naps -------------------------------------------------------------------------------------------------------
 

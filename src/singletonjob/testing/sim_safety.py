@@ -207,8 +207,9 @@ def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
         for run in runs:
             other = first.setdefault(run.scheduled, run)
             # Between two wall clocks, what was due before the restart here was due after it there.
+            claimed = case.history.claims.get((job, other.token, other.scheduled), other.started)
             lost = any(
-                other.started < loss.when <= run.started and (skew > 0 or not loss.told) for loss in case.history.losses
+                claimed <= loss.when <= run.started and (skew > 0 or not loss.told) for loss in case.history.losses
             )
             if other is not run and not lost:
                 yield Found(run.started, "S6", f"{run} starts; the slot ran at {other.started:.3f} already")

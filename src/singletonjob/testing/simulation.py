@@ -141,7 +141,7 @@ class Simulation:
         told, logger.disabled = logger.disabled, not self.profile.logs
         handlers, logger.handlers = logger.handlers, [Handler(self._find)]
         level, propagates, logger.propagate = logger.level, logger.propagate, False
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.DEBUG)
         gc.disable()  # what a collection ends, it ends at no repeatable moment
         try:
             world.run(length)
