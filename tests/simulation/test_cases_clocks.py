@@ -1,4 +1,7 @@
-"""Cases from the field as scenarios: clocks that are set, and clocks that stand still. Default settings."""
+"""Cases from the field as scenarios: clocks that are set, and clocks that stand still. Default settings.
+
+Each line of the table in docs/clocks.md has its tests here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from simulation.scenario import BEAT, MARGIN, TRAVEL, Fleet, Job, micros
+from simulation.scenario import BEAT, CALL_TIMEOUT, EXPIRY, MARGIN, NOTICED, TRAVEL, Fleet, Job, micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +74,88 @@ def test_c50_nor_does_a_hand_over_between_a_clock_set_back_and_a_right_one_repea
         assert [run.process for run in fleet.runs("minute")] == 5 * ["a"] + 3 * ["b"] + 2 * ["c"]
         assert 6 * 60 <= fleet.runs("minute", b)[0].started < 6 * 60 + TRAVEL
         assert 11 * 60 <= fleet.runs("minute", c)[0].started < 11 * 60 + TRAVEL
+
+
+def test_a_clock_set_back_by_less_than_a_period_makes_the_grid_wait_and_repeats_no_tick_and_no_slot() -> None:
+    jobs = [Job("grid", "fixed", 1.0, instant), Job("slots", "cron", "* * * * * *", instant)]
+    with Fleet(*jobs, begin=NOON) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        fleet.until(20.3)
+        a.step_clock(-0.8)
+        fleet.until(40)
+        for job in ("grid", "slots"):
+            planned = [run.scheduled for run in fleet.runs(job)]
+            assert planned == sorted(set(planned))
+            gaps = [later.started - earlier.started for earlier, later in pairwise(fleet.runs(job))]
+            assert max(gaps) == pytest.approx(1.8, abs=TRAVEL)
+
+
+def test_a_leap_second_repeats_the_ticks_of_one_second_and_nothing_else() -> None:
+    """A host that inserts it sets its clock back by a second; here all hosts do, at the same moment."""
+    jobs = [Job("grid", "fixed", 0.25, instant), Job("slots", "cron", "* * * * * *", instant)]
+    with Fleet(*jobs, Job("pull", "interval", 1.0), begin=NOON) as fleet:
+        a, b = fleet.start_in_turn("a", "b")
+        fleet.until(20.1)
+        for replica in (a, b):
+            replica.step_clock(-1)
+        fleet.store.step(-1, promised=False)
+        fleet.until(60)
+        assert len(fleet.leases("grid")) == len(fleet.leases("slots")) == len(fleet.leases("pull")) == 1
+        ticks = [run.tick for run in fleet.runs("grid")]
+        assert len(ticks) - len(set(ticks)) <= 4
+        slots = [run.scheduled for run in fleet.runs("slots")]
+        assert len(set(slots)) == len(slots)
+
+
+# -- a clock that is set forward ---------------------------------------------------------------------------------------
+
+
+def test_a_clock_set_forward_runs_the_newest_tick_and_counts_those_jumped_over_as_late() -> None:
+    jobs = [
+        Job("grid", "fixed", 1.0, instant),
+        Job("pull", "interval", 10.0),
+        Job("skipping", "cron", "*/20 * * * * *", instant),
+        Job("fire-once", "cron", "*/20 * * * * *", instant, misfire="fire_once"),
+    ]
+    with Fleet(*jobs, begin=NOON) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        fleet.until(30.5)
+        stepped, late = fleet.now, a.service.runners["grid"].counts.dropped_late
+        a.step_clock(125)
+        fleet.until(60)
+        first, second, *_ = fleet.runs("grid", since=stepped)
+        assert first.started < stepped + 0.5 + TRAVEL
+        assert first.scheduled == micros(NOON + timedelta(seconds=156))  # nothing wakes it before its next tick
+        assert second.scheduled == first.scheduled + 1_000_000, "the new time holds from there on"
+        assert a.service.runners["grid"].counts.dropped_late - late == 125
+        gaps = [later.started - earlier.ended for earlier, later in pairwise(fleet.runs("pull"))]
+        assert 10 <= min(gaps) <= max(gaps) < 10 + TRAVEL
+        # 15.5 s late is more than half the gap to the next slot.
+        assert fleet.runs("skipping", since=stepped)[0].scheduled == micros(NOON + timedelta(seconds=160))
+        assert fleet.runs("fire-once", since=stepped)[0].scheduled == micros(NOON + timedelta(seconds=140))
+
+
+# -- clocks of replicas that are apart ---------------------------------------------------------------------------------
+
+
+def test_a_hand_over_between_clocks_that_are_apart_shifts_the_grid_and_repeats_no_tick_and_no_slot() -> None:
+    jobs = [Job("grid", "fixed", 1.0, instant), Job("slots", "cron", "* * * * * *", instant)]
+    with Fleet(*jobs, Job("pull", "interval", 1.0), begin=NOON) as fleet:
+        a = fleet.start("a", ahead=3.0)
+        fleet.wait(0.5)
+        fleet.start("b")
+        fleet.until(20.4)
+        a.stop()
+        fleet.until(40)
+        for job in ("grid", "slots"):
+            last, first = fleet.runs(job)[-20].started, fleet.runs(job)[0].started
+            assert first < last
+            planned = [run.scheduled for run in fleet.runs(job)]
+            assert planned == sorted(set(planned))
+            gaps = [later.started - earlier.started for earlier, later in pairwise(fleet.runs(job))]
+            assert max(gaps) == pytest.approx(4.0, abs=2 * TRAVEL), "the difference, and a period"
+        pulls = [later.started - earlier.ended for earlier, later in pairwise(fleet.runs("pull"))]
+        assert 1.0 <= min(pulls) <= max(pulls) < 1.0 + 0.05 + TRAVEL
 
 
 # -- a clock that is set years ahead -----------------------------------------------------------------------------------
@@ -179,6 +264,133 @@ def test_c53_after_an_hour_of_suspend_no_run_starts_before_a_fresh_acquisition(r
             assert all(run.started >= woke for run in own)
             assert bool(own) == (not others), "alone it leads again, else it follows"
             assert len(fleet.leases(job)) == 2
+
+
+def test_a_sync_run_that_slept_through_its_lease_is_told_so_on_resume() -> None:
+    told: list[tuple[float, bool]] = []
+
+    def long(run: Run, replica: Replica) -> None:
+        for _ in range(100):
+            replica.sleep(0.2)
+            if run.stopping:
+                told.append((fleet.now, run.remaining > 0))
+                run.check()
+
+    with Fleet(Job("long", "interval", "1h", long)) as fleet:
+        (a,) = fleet.start_in_turn("a")
+        fleet.until(5)
+        a.suspend(60)
+        fleet.wait(60)
+        woke = fleet.now
+        fleet.wait(2)
+        ((when, remaining),) = told
+        assert woke <= when < woke + 0.2 + MARGIN / 2 + TRAVEL
+        assert not remaining
+
+
+# -- the store's clock -------------------------------------------------------------------------------------------------
+
+PHASES = range(10)
+"""When the clock steps, in seconds after the twentieth: somewhere in the time between two looks of the follower."""
+
+
+@pytest.mark.parametrize("how", ["step", "fail-over"])
+def test_no_two_lead_when_the_stores_clock_steps_forward_while_another_replica_follows(how: str) -> None:
+    """The store takes the lease from the leader, and gives it to the follower, whose term begins when that is over."""
+    granted = 0
+    for phase in PHASES:
+        with Fleet(Job("tick", "fixed", 0.25), Job("slots", "cron", "*/20 * * * * *", instant)) as fleet:
+            fleet.start_in_turn("a", "b")
+            fleet.until(20 + phase)
+            fleet.store.keep_state()
+            if how == "step":
+                fleet.store.step(9.5, promised=False)
+            else:
+                fleet.store._old = fleet.store._old[-1:]  # of this very moment, so that only the clock differs
+                fleet.store.fail_over(9.5)
+            fleet.wait(30)
+            assert fleet.overlaps("tick") == []
+            slots = [run.scheduled for run in fleet.runs("slots")]
+            assert len(set(slots)) == len(slots)
+            assert fleet.runs("tick")[-1].started > fleet.now - 1, "somebody leads again"
+            assert max(later.started - earlier.ended for earlier, later in pairwise(fleet.runs("tick"))) < (
+                1.01 * EXPIRY + BEAT + CALL_TIMEOUT
+            )
+            granted += len({lease.node for lease in fleet.leases("tick")}) == 2
+    assert granted, "in no phase did the follower get the lease"
+
+
+@pytest.mark.parametrize("back", [60, 600])
+def test_a_follower_does_not_sleep_out_a_step_back_of_the_stores_clock(back: int) -> None:
+    """It is told of a lease that lasts for longer by the step. After the next renewal that is not so any more."""
+    for phase in PHASES:
+        with Fleet(Job("pull", "interval", 1.0, instant)) as fleet:
+            a, b = fleet.start_in_turn("a", "b")
+            fleet.until(20 + phase)
+            fleet.store.step(-back, promised=False)
+            fleet.wait(25)
+            assert len(fleet.leases("pull")) == 1, "the leader does not notice"
+            a.kill()
+            ended = fleet.lease("pull").ends
+            fleet.wait_for(lambda b=b: b.leads("pull"), within=ended - fleet.now + 1.01 * EXPIRY + NOTICED, step=0.05)
+            fleet.wait(3)
+
+
+def test_when_the_stores_clock_steps_back_nothing_runs_twice_and_a_crashed_leaders_lease_lives_longer() -> None:
+    jobs = [Job("grid", "fixed", 1.0, instant), Job("slots", "cron", "* * * * * *", instant)]
+    with Fleet(*jobs, Job("pull", "interval", 5.0, instant), begin=NOON) as fleet:
+        a, _ = fleet.start_in_turn("a", "b")
+        fleet.until(20.5)
+        fleet.store.step(-30, promised=False)
+        a.kill()
+        ends = fleet.now + 30 + EXPIRY
+        fleet.until(80)
+        for job in ("grid", "slots", "pull"):
+            again = [run for run in fleet.runs(job) if run.process == "b"]
+            assert ends - BEAT < again[0].started < ends + EXPIRY + 5, "by the step, and a look of the follower"
+            planned = [run.scheduled for run in fleet.runs(job)]
+            assert len(set(planned)) == len(planned)
+
+
+def test_an_end_that_was_stored_by_a_clock_ahead_holds_an_interval_up_once_at_most() -> None:
+    with Fleet(Job("pull", "interval", 20.0, instant)) as fleet:
+        replicas = fleet.start_in_turn("a", "b")
+        fleet.store.step(3600, promised=False)
+        fleet.until(45)
+        fleet.store.step(-3600, promised=False)
+        for turn in range(4):  # each term begins with what the store remembers
+            fleet.wait(30)
+            leader = next(one for one in replicas if one.alive and one.leads("pull"))
+            leader.stop()
+            replicas.append(fleet.start(f"c{turn}"))
+        fleet.wait(30)
+        starts = [run.started for run in fleet.runs("pull")]
+        assert all(later - earlier >= 20 for earlier, later in pairwise(starts))
+        long = [later - earlier for earlier, later in pairwise(starts) if later - earlier > 21]
+        assert len(long) <= 1
+        assert max(long, default=0) < 2 * 20 + EXPIRY + BEAT
+
+
+def test_slots_more_than_ten_minutes_ahead_of_the_stores_clock_wait_until_it_is_right() -> None:
+    with Fleet(Job("minute", "cron", "* * * * *", instant), begin=NOON) as fleet:
+        fleet.start_in_turn("a")
+        fleet.until(130)
+        fleet.store.step(-15 * 60, promised=False)
+        fleet.until(310)
+        assert [run.scheduled for run in fleet.runs("minute")] == [minute(1), minute(2)]
+        assert {record.reason for record in fleet.said("misfired")} == {"clock"}
+        fleet.store.step(15 * 60, promised=False)
+        fleet.until(430)
+        assert [run.scheduled for run in fleet.runs("minute")][2:] == [minute(5), minute(6), minute(7)]
+
+
+def test_a_step_of_the_stores_clock_is_said_in_the_log() -> None:
+    with Fleet(Job("tick", "fixed", 1.0)) as fleet:
+        fleet.start_in_turn("a", "b")
+        fleet.until(20)
+        fleet.store.step(-60, promised=False)
+        fleet.wait(15)
+        assert len(fleet.said("store-stepped")) == 2, "by each replica once"
 
 
 # -- zones -------------------------------------------------------------------------------------------------------------
