@@ -9,6 +9,7 @@ import asyncio
 import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -326,13 +327,14 @@ def test_a_follower_does_not_sleep_out_a_step_back_of_the_stores_clock(back: int
     for phase in PHASES:
         with Fleet(Job("pull", "interval", 1.0, instant)) as fleet:
             a, b = fleet.start_in_turn("a", "b")
+            leads = partial(b.leads, "pull")
             fleet.until(20 + phase)
             fleet.store.step(-back, promised=False)
             fleet.wait(25)
             assert len(fleet.leases("pull")) == 1, "the leader does not notice"
             a.kill()
             ended = fleet.lease("pull").ends
-            fleet.wait_for(lambda b=b: b.leads("pull"), within=ended - fleet.now + 1.01 * EXPIRY + NOTICED, step=0.05)
+            fleet.wait_for(leads, within=ended - fleet.now + 1.01 * EXPIRY + NOTICED, step=0.05)
             fleet.wait(3)
 
 

@@ -24,7 +24,7 @@ from singletonjob.testing.sim_replica import JobPlan
 from singletonjob.testing.sim_time import SimClock, SimLoop, World
 from singletonjob.testing.simulation import Settings
 
-SEEDS = 20
+SEEDS = 12
 """In a block."""
 
 BLOCKS = 3

@@ -21,6 +21,12 @@ SHOWN = 3
 LEAST = {"replicas": 3, "jobs": 2, "lock_expiries": 20, "faults": 5, "terms": 3}
 """What a seed has at least, on average."""
 
+AS_OTHERS = {"stop_all"}
+"""Kinds of fault that are counted as those that they consist of."""
+
+ENOUGH = 50
+"""From so many seeds of each profile on, every kind of fault has happened."""
+
 
 class Told(NamedTuple):
     """What one simulation had; `violation` is its text, `rule` which one."""
@@ -76,18 +82,21 @@ def main() -> None:
     count, seconds = max(options.seeds, 1), time.monotonic() - begun
     means = {what: total / count for what, total in sizes.items()}
     small = [what for what, least in LEAST.items() if means.get(what, 0.0) < least]
+    kinds = {kind for name in profiles for kind in PROFILES[name].faults} - AS_OTHERS
+    never = sorted(kinds - {*faults}) if options.seeds >= ENOUGH * len(profiles) else []
     conclude(
         "simulation",
         [
             f"{options.seeds} simulations of {len(profiles)} profiles, from seed {options.first} on",
             "a seed has, on average: "
             + ", ".join(f"{mean:.1f} {what.replace('_', ' ')}" for what, mean in means.items()),
-            "faults by kind: " + ", ".join(f"{kind} {number / count:.2f}" for kind, number in faults.most_common()),
+            "faults by kind: " + ", ".join(f"{kind} {number}" for kind, number in faults.most_common()),
             f"{options.seeds / seconds:.1f} seeds per second, in {options.processes} processes",
             *([f"too few, on average: {', '.join(small)}"] if small else []),
+            *([f"never happened: {', '.join(never)}"] if never else []),
             "violations: " + (", ".join(f"{number} of {rule}" for rule, number in violations.items()) or "none"),
         ],
-        good=not violations and not small,
+        good=not violations and not small and not never,
         record=options.record,
     )
 

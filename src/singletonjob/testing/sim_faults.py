@@ -35,7 +35,8 @@ class Profile:
 
     Faults of a process: crash, stop, pause (SIGSTOP), suspend (the machine's loop clocks stand still, the others do
     not), nap (one of both, between the last check before a run and the first statement of its body), block (something
-    else in the process holds its job loop), stall (its heartbeat stands still, and nothing else), end_task (the task that runs a job is cancelled from outside), cut,
+    else in the process holds its job loop), stall (its heartbeat stands still, and nothing else), end_task (the task
+    that runs a job is cancelled from outside), cut,
     cut_requests, cut_replies, deaf (no notices), wall_step, switch (a job is disabled for a while). Of all processes:
     stop_all (each stops, nearly at once). Of the store: refuse, freeze, silence, restart, restart_old (with a state
     from some time ago), store_step (its clock jumps by up to half the margin). Of an operator: order_pause (a job is

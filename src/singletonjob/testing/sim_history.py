@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Fault", "History", "Lease", "Life", "Loss", "Refusal", "Sample", "SimRun"]
+__all__ = ["Fault", "History", "Lease", "Life", "Refusal", "Sample", "SimRun"]
 
 
 @dataclass(slots=True)
@@ -110,15 +110,6 @@ class Refusal(NamedTuple):
     until: float
 
 
-@dataclass(slots=True)
-class Loss:
-    """The store lost its data. `wall` is its clock then, in microseconds; `told`: its up-time says so."""
-
-    when: float
-    wall: int
-    told: bool
-
-
 class Sample(NamedTuple):
     """`is_leader(job)` was True in a replica at this moment."""
 
@@ -137,7 +128,8 @@ class History:
     taken: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # triggers, by which token
     pauses: list[Fault] = field(default_factory=list[Fault])
     faults: list[Fault] = field(default_factory=list[Fault])
-    losses: list[Loss] = field(default_factory=list[Loss])
+    losses: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # when, and its clock then
+    unseen: set[float] = field(default_factory=set[float])  # those of these moments that no up-time tells
     refusals: dict[tuple[str, str], list[Refusal]] = field(default_factory=dict[tuple[str, str], list[Refusal]])
     foreign: list[Fault] = field(default_factory=list[Fault])  # while another implementation led a job
     scales: dict[str, float] = field(default_factory=dict[str, float])  # by replica: of its durations, if not 1
@@ -207,7 +199,9 @@ class History:
 
     def store_lost(self, when: float, wall: int, how: str, *, told: bool) -> None:
         """The store lost its data, or went back to older ones; `wall` is its clock in microseconds."""
-        self.losses.append(Loss(when, wall, told))
+        self.losses.append((when, wall))
+        if not told:
+            self.unseen.add(when)
         self._end_pauses(when)
         self.say(when, f"store: {how}, data lost")
 
@@ -223,8 +217,7 @@ class History:
 
     def untold(self, since: float) -> None:
         """What was lost since then cannot be seen by the up-time any more."""
-        for loss in self.losses:
-            loss.told = loss.told and loss.when < since
+        self.unseen.update(when for when, _ in self.losses if when >= since)
         for lease in self.leases.values():
             lease.unseen = lease.unseen or since <= lease.gone < inf
 

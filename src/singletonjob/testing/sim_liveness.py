@@ -174,7 +174,7 @@ def _l4_the_gap_of_an_interval_is_kept(case: Case) -> Iterator[Found]:
                     continue
                 own = other.process == run.process and not _ended_from_outside(case, other)
                 gap = every / FASTEST - (0.0 if own else case.history.moved(other.ended, granted)) - SLACK
-                forgotten = not own and any(other.ended < loss.when <= granted for loss in case.history.losses)
+                forgotten = not own and any(other.ended < when <= granted for when, _ in case.history.losses)
                 if run.started - other.ended < gap and (own or (known < granted and not forgotten)):
                     text = f"{run} starts {run.started - other.ended:.3f} s after the end of {other}"
                     yield Found(run.started, "L4", f"{text}; the interval is {every} s")
@@ -219,7 +219,8 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
     lives = {life.process: life for life in history.alive}
     for lease in history.leases.values():
         plan = case.plans[lease.job]
-        if plan.shape == "cron" or not lease.heard or case.unused(lease) or (plan.shape == "fixed" and settings.skew > 1):
+        far_apart = settings.skew > 1 and plan.shape == "fixed"
+        if plan.shape == "cron" or not lease.heard or case.unused(lease) or far_apart:
             continue
         began = lease.heard[0][0]
         every = float(plan.every) * FASTEST
@@ -230,8 +231,8 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
         else:
             due = began + every + 2 * settings.skew
         latest = due + settings.call_timeout + settings.margin + 2 * SLACK
-        run = first.get((lease.job, lease.token))
-        if (run is not None and run.started <= latest) or latest > min(lease.ends, lives[lease.node].end):
+        earliest = first.get((lease.job, lease.token))
+        if (earliest is not None and earliest.started <= latest) or latest > min(lease.ends, lives[lease.node].end):
             continue
         if latest + settings.heartbeat_interval > lease.good[-1][1] + settings.lock_expiry - settings.margin:
             continue  # the term ended meanwhile

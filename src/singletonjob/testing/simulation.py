@@ -139,7 +139,8 @@ class Simulation:
         world.at(length * HEALS_AT, self._heal)
         logger, collects = logging.getLogger("singletonjob"), gc.isenabled()
         told, logger.disabled = logger.disabled, not self.profile.logs
-        handlers, logger.handlers = logger.handlers, [Handler(self._find)]
+        handlers, logger.handlers = logger.handlers, []
+        logger.addHandler(Handler(self._find))
         level, propagates, logger.propagate = logger.level, logger.propagate, False
         logger.setLevel(logging.DEBUG)
         gc.disable()  # what a collection ends, it ends at no repeatable moment
@@ -344,7 +345,7 @@ class Simulation:
         elif kind in {"store_back", "store_ahead"}:
             step = self._random.uniform(0.05, 5.0) * self._settings.lock_expiry
             store.step(step if kind == "store_ahead" else -step, promised=False)
-            self.history.untold(self._world.now - 1.02 * self._settings.lock_expiry - 1)  # up-times are wrong by as much
+            self.history.untold(self._guarded_since)  # up-times are wrong by as much
         elif kind == "fail_over":
             store.fail_over(self._random.uniform(-1.0, 1.0) * self._settings.lock_expiry)
         elif kind == "flush":
@@ -353,7 +354,7 @@ class Simulation:
             store.halves = True
             self._later(seconds, partial(setattr, store, "halves", False))
         elif kind == "no_up_time":
-            store.hide_up_time(self._world.now - 1.02 * self._settings.lock_expiry - 1)
+            store.hide_up_time(self._guarded_since)
             if self._random.random() < 0.7:
                 store.restart(old=self._random.random() < 0.5)
             self._later(seconds, partial(setattr, store, "tells_up_time", True))
@@ -404,6 +405,11 @@ class Simulation:
             client.cut = CUTS[kind]
             client.lose_subscription(at_once=False)
             self._later(seconds, partial(setattr, client, "cut", ""))
+
+    @property
+    def _guarded_since(self) -> float:
+        """What the store lost before this moment is over, for all that the up-time guards."""
+        return self._world.now - 1.02 * self._settings.lock_expiry - 1
 
     @property
     def _shortest_margin(self) -> float:
