@@ -255,6 +255,42 @@ def test_two_replicas_that_say_yes_at_the_same_moment_break_s1() -> None:
     assert sampled(Sample(13.0, "a", "job"), Sample(13.0, "b", "job")) == "S1"
 
 
+# -- a store that forgets, and a leader of another kind ----------------------------------------------------------------
+
+
+def overlapping(ends: float, *, refused_until: float | None = None) -> str | None:
+    """The store drops the lease of `a` at 2 s; `b` leads from 3 s on, and `a` runs on until `ends`."""
+    history = history_of(a_run("a", 1, 1.0, ends))
+    history.leases["job", 1].ends = 11.0
+    history.fault("flush", "", 2.0, 2.0)
+    history.kept(2.0, {})
+    history.leased("granted", 3.0, "job", "b", 2, 13.0)
+    history.heard("job", 2, 2.9, 3.1)
+    history.runs.append(a_run("b", 2, 3.5, 10.0))
+    history.alive.append(Life("b", 0, 1000, False))
+    if refused_until is not None:
+        history.refused("job", "b", 1.5, refused_until)
+    return broken(history, SETTINGS._replace(calm=True))
+
+
+def test_a_replica_that_could_not_know_of_a_lost_lease_may_overlap_with_its_holder_for_a_heartbeat_and_a_call() -> None:
+    assert overlapping(7.5) is None
+    assert overlapping(9.5) == "S8"
+    assert overlapping(7.5, refused_until=2.5) is None, "the refusal was over when it asked"
+
+
+def test_a_replica_whose_last_refusal_was_in_force_overlaps_with_nobody_though_the_store_lost_the_lease() -> None:
+    assert overlapping(4.0, refused_until=10.0) == "S1"
+
+
+def test_a_run_beside_a_leader_of_another_implementation_breaks_s1() -> None:
+    history = history_of(a_run("a", 1, 1.0, 2.0))
+    history.foreign.append(Fault("foreign", "other", 3.0, 9.0, "job"))
+    assert broken(history) is None
+    history.foreign.append(Fault("foreign", "other", 1.5, 2.5, "job"))
+    assert broken(history) == "S1"
+
+
 # -- L4 ----------------------------------------------------------------------------------------------------------------
 
 

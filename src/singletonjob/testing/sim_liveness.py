@@ -236,7 +236,9 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
             continue
         if latest + settings.heartbeat_interval > lease.good[-1][1] + settings.lock_expiry - settings.margin:
             continue  # the term ended meanwhile
-        if not _disturbed(case, lease, began - settings.lock_expiry, latest):
+        # A run that has no thread has failed, and its end counts as one, on whichever replica that was.
+        refused = any(one.kind == "no_threads" and one.begin < latest and one.end > began for one in history.faults)
+        if not refused and not _disturbed(case, lease, began - settings.lock_expiry, latest):
             yield Found(latest, "L4", f"{lease.node} leads {lease.job} since {began:.3f}, and has not run it")
 
 

@@ -24,13 +24,16 @@ class Handler(logging.Handler):
         self._find = find
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise, or hold up the loop or the thread that logs; a real thread, which has no virtual time, is not."""
+        """Raise, or hold up the job loop.
+
+        A real heartbeat's lines are written by a separate thread, which a simulation does not have. So a slow handler
+        does not hold up a heartbeat here.
+        """
         process = self._find(getattr(record, "node", ""))
         loop = asyncio._get_running_loop()  # noqa: SLF001 - get_running_loop raises where there is none
         if process is None or not isinstance(loop, SimLoop) or loop.dead:
             return
         if process.logging == "raises":
             raise RuntimeError("a log handler that raises")
-        # Slow for each line of the heartbeat, but not for each run: the job loop would do nothing else.
-        if process.logging == "slow" and (record.levelno >= logging.INFO or getattr(record, "event", "") == "beat"):
-            process.hold_up(loop)
+        if process.logging == "slow" and loop is process.job_loop:
+            process.hold_up()

@@ -70,7 +70,7 @@ class Process:
         self.naps: dict[str, tuple[float, bool]] = {}  # by job: how long, and whether the machine sleeps
         self.logging: Literal["", "raises", "slow"] = ""  # what its log handler does
         self.threads_refused_until = threads_refused_until
-        self._held_up: dict[SimLoop, float] = {}  # by a log handler, until when
+        self._held_up_until = 0.0  # by its log handler
         self._options = options
         self._threads = threads or Threads()
         self._workers: list[SimWorker] = []
@@ -160,13 +160,12 @@ class Process:
             self.frozen_until = max(self.frozen_until, now + seconds)
         self._history.froze(kind, self.name, now, now + seconds)
 
-    def hold_up(self, loop: SimLoop) -> None:
-        """A log handler takes its time on that loop."""
+    def hold_up(self) -> None:
+        """A log handler takes its time on the job loop, for each line anew."""
         now = self._world.now
-        until = self._held_up[loop] = max(self._held_up.get(loop, 0.0), now) + self.expiry * 0.8
-        loop.freeze(until)
-        if loop is self.job_loop:
-            self._history.froze("blocked", self.name, now, until)
+        self._held_up_until = max(self._held_up_until, now) + self.expiry * 0.8
+        self.job_loop.freeze(self._held_up_until)
+        self._history.froze("blocked", self.name, now, self._held_up_until)
 
     # -- naps -------------------------------------------------------------------------------------------------------
 

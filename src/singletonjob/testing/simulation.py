@@ -142,7 +142,7 @@ class Simulation:
         handlers, logger.handlers = logger.handlers, []
         logger.addHandler(Handler(self._find))
         level, propagates, logger.propagate = logger.level, logger.propagate, False
-        logger.setLevel(logging.DEBUG)
+        logger.setLevel(logging.INFO)
         gc.disable()  # what a collection ends, it ends at no repeatable moment
         try:
             world.run(length)
