@@ -269,7 +269,7 @@ def overlapping(ends: float, *, refused_until: float | None = None) -> str | Non
     history.runs.append(a_run("b", 2, 3.5, 10.0))
     history.alive.append(Life("b", 0, 1000, False))
     if refused_until is not None:
-        history.refused("job", "b", 1.5, refused_until)
+        history.refused("job", "b", 1.5, "a", refused_until)
     return broken(history, SETTINGS._replace(calm=True))
 
 

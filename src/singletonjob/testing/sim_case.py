@@ -73,7 +73,7 @@ class Case:
 
     def may_overlap(self, one: Lease, other: Lease) -> bool:
         """Whether two terms may be in force at once: the store lost the older one's lease, its up-time does not tell
-        so, and the replica of the newer one had no refusal in force, so that it could not know."""
+        so, and the replica of the newer one had no refusal in force that named it, so that it could not know."""
         older, newer = sorted((one, other), key=attrgetter("granted"))
         if not older.gone_unseen(newer.granted):
             return False
@@ -84,8 +84,10 @@ class Case:
         if not first.heard:
             return False
         sent = first.heard[0][1]
-        last = [one for one in self.history.refusals.get((newer.node, newer.job), ()) if one.heard <= sent]
-        return not last or sent > last[-1].until
+        led = [lease.heard[0][0] for lease in leases if lease.node == newer.node and lease.heard]
+        since = max((when for when in led if when <= sent), default=0.0)  # a term of its own came in between
+        last = [one for one in self.history.refusals.get((newer.node, newer.job), ()) if since < one.heard <= sent]
+        return not last or last[-1].holder != older.node or sent > last[-1].until
 
     def excused(self, run: SimRun, at: float, *, by_loop: bool = False) -> bool:
         """Whether the design lets `run` be in flight at the moment `at` without a lease.

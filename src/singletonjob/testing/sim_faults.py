@@ -44,7 +44,7 @@ class Profile:
 
     Of a store that forgets: flush (FLUSHALL), delete (DEL of one lock), evict (of all locks), fail_over (to a server
     with another clock and a state from some time ago), hidden_restart (behind a proxy, connections live on), no_up_time
-    (the store does not tell it, and mostly has just restarted), negative_up_time (its clock is set back after a start).
+    (the store does not tell it, and mostly has just restarted), negative_up_time (its clock is set back at a start).
     store_back and store_ahead: its clock jumps by up to five `lock_expiry`s. half_void: the second half of each batch
     comes too late. foreign: another implementation competes for a job. log_raises, log_slow: a process's log handler
     does so. no_threads: a machine starts no new ones.

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Foreigner"]
 
+POLL = 0.02
+"""The longest time between two looks at a lock that somebody else holds, in seconds."""
+
 
 class Foreigner:
     """Takes the lock of `job` when it is free, extends it, and deletes it at the moment `until`, or crashes then.
@@ -42,7 +45,9 @@ class Foreigner:
             return
         if self._store.mode == "up":
             self._call(when)
-        self._world.at(when + 0.3 * self._expiry * self._world.random.random(), self._beat)
+        # While it waits it looks often: otherwise one of ours would always be first, which hears of a release.
+        wait = POLL if self._led is None else 0.3 * self._expiry
+        self._world.at(when + wait * self._world.random.random(), self._beat)
 
     def _call(self, when: float) -> None:
         record, wall = self._store.record(self._job), self._store.wall()

@@ -101,12 +101,13 @@ class Life(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A replica heard at `heard` that somebody else has the lease, which then lasts until `until` at least.
+    """A replica heard at `heard` that `holder` has the lease, which then lasts until `until` at least.
 
     Minus infinity: the replica need not take a grant before that moment for a loss.
     """
 
     heard: float
+    holder: str
     until: float
 
 
@@ -236,9 +237,9 @@ class History:
         self.jumps.append((when, seconds))
         self.say(when, f"store: clock jumped {seconds:+.3f} s")
 
-    def refused(self, job: str, process: str, when: float, until: float) -> None:
+    def refused(self, job: str, process: str, when: float, holder: str, until: float) -> None:
         """A replica has heard that the lease is somebody else's."""
-        self.refusals.setdefault((process, job), []).append(Refusal(when, until))
+        self.refusals.setdefault((process, job), []).append(Refusal(when, holder, until))
 
     def froze(self, kind: str, process: str, begin: float, end: float) -> None:
         """A process stood still for a while."""

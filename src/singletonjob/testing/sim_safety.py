@@ -218,7 +218,8 @@ def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
                 yield Found(run.started, "S6", f"{run} starts; the slot ran at {other.started:.3f} already")
             granted = case.history.leases[job, run.token].granted if (job, run.token) in case.history.leases else 0
             for when, wall in case.history.losses:
-                if when in case.history.unseen or any(jump <= granted for jump, _ in case.history.jumps):
+                forgotten = any(when <= other <= granted for other in case.history.unseen)
+                if forgotten or any(jump <= granted for jump, _ in case.history.jumps):
                     continue  # nobody can know when that was
                 if granted > when and run.scheduled < wall - skew:
                     yield Found(run.started, "S6", f"{run} starts; it was due before the store lost its data")

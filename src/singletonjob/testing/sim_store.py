@@ -116,10 +116,10 @@ class SimStore:
         """Write down the state, for a restart to come back with."""
         self._old = [*self._old[1 - KEPT :], {job: copy(record) for job, record in self._records.items()}]
 
-    def restart(self, *, old: bool, hidden: bool = False) -> None:
+    def restart(self, *, old: bool, hidden: bool = False, ahead: float = 0.0) -> None:
         """Come back at once, empty or with a state from some time ago. `hidden`: behind a proxy, which keeps the
-        connections."""
-        self.started, self._stepped = self._world.now, 0.0
+        connections. `ahead`: its clock was so far ahead when it started, and has been set right since."""
+        self.started, self._stepped = self._world.now, -ahead
         self._lose(old=old, how="restarted", told=self.tells_up_time and not hidden)
         if not hidden:
             self._end_connections()
@@ -260,11 +260,12 @@ class SimStore:
         elif isinstance(verdict, Renewed) and isinstance(request, Renew):
             self._history.heard(request.job, request.token, sent, now)
         elif isinstance(verdict, Refused) and isinstance(request, Acquire) and verdict.holder not in {None, node}:
+            assert verdict.holder is not None  # noqa: S101 - for type checkers
             until, left = -inf, verdict.expires_in
             # With less than a margin left the holder has passed its own deadline, or is about to.
             if left is not None and left > request.lock_expiry * LEFT and not verdict.foreign:
                 until = sent + min(left, request.lock_expiry) * 0.99 / 1.01
-            self._history.refused(request.job, node, now, until)
+            self._history.refused(request.job, node, now, verdict.holder, until)
 
     def peek(self) -> tuple[JobView, ...]:
         wall = self.wall()

@@ -280,6 +280,9 @@ class Simulation:
             Foreigner(
                 self._world, self._store, self.history, job=job, expiry=expiry, margin=margin, until=when + seconds
             )
+            leader = self._find(self._store.holder(job) or "")
+            if leader is not None and random.random() < 0.7:  # one kind of replica makes way for the other
+                self._later(0.1 * expiry * random.random(), partial(self._stop, leader))
             return
         if kind in STORE_FAULTS:
             self.history.fault(kind, "", when, when + seconds if kind in LASTING else when)
@@ -359,11 +362,8 @@ class Simulation:
                 store.restart(old=self._random.random() < 0.5)
             self._later(seconds, partial(setattr, store, "tells_up_time", True))
         elif kind == "negative_up_time":
-            # Its clock is ahead when it starts, and is set right soon.
             ahead = self._random.uniform(0.05, 5.0) * self._settings.lock_expiry
-            store.step(ahead, promised=False)
-            store.restart(old=self._random.random() < 0.5)
-            self._later(0.3 * ahead, partial(store.step, -ahead, promised=False))
+            store.restart(old=self._random.random() < 0.5, ahead=ahead)
         elif kind == "hidden_restart":
             store.restart(old=self._random.random() < 0.5, hidden=True)
         else:
