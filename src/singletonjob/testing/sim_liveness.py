@@ -63,13 +63,22 @@ def _l_somebody_leads_when_all_has_healed(case: Case) -> Iterator[Found]:
     for job, plan in case.plans.items():
         period = 2.0 if plan.shape == "cron" else float(plan.every)
         quiet = 2 * period + SLACK
-        last = since
+        last = max(since, _store_ahead_until(case)) if plan.shape == "cron" else since
         for run in case.runs[job]:
             if run.started - last > quiet:
                 break
             last = max(last, min(run.ended, history.ended_at))
         if history.ended_at - last > quiet and not _clock_behind(case, plan):
             yield Found(last, "L", f"nobody has run {job} since {last:.3f}, and all healed at {history.healed_at:.3f}")
+
+
+def _store_ahead_until(case: Case) -> float:
+    """Until when slots are held back that were due, by a store's clock that was ahead, before the store lost a lease."""
+    ahead = until = 0.0
+    for when, seconds in case.history.jumps:
+        ahead += seconds
+        until = max(until, when + 2 * case.settings.lock_expiry + ahead)
+    return until
 
 
 def _clock_behind(case: Case, plan: JobPlan) -> bool:
@@ -116,8 +125,6 @@ def _l1_l2_hand_over(case: Case, fault: Fault, lease: Lease) -> Iterator[Found]:
 def _l3_outages(case: Case) -> Iterator[Found]:
     """A short outage costs no leadership; after a longer one somebody leads soon."""
     history, settings = case.history, case.settings
-    usable = settings.lock_expiry - settings.margin
-    short = (usable - settings.heartbeat_interval) * 2 / 3 / FASTEST - 2 * SLACK - history.stepped
     for fault in history.faults:
         if fault.kind not in {"refuse", "freeze", "silence"} or not settings.calm:
             continue
@@ -127,6 +134,9 @@ def _l3_outages(case: Case) -> Iterator[Found]:
             if not before:
                 continue
             held = before[-1]
+            own = case.of(held.node, job)
+            usable = own.lock_expiry - own.margin
+            short = (usable - own.heartbeat_interval) * 2 / 3 / FASTEST - 2 * SLACK - history.stepped
             ends = max([fault.begin, *(when for when in held.renewed if when < fault.end)]) + settings.lock_expiry
             until = max(fault.end + (retry + settings.call_timeout) * FASTEST, ends * FASTEST) + 0.1
             if until > history.ended_at or not _undisturbed(case, fault, until):
