@@ -73,7 +73,7 @@ def _l_somebody_leads_when_all_has_healed(case: Case) -> Iterator[Found]:
 
 
 def _store_ahead_until(case: Case) -> float:
-    """Until when slots are held back that were due, by a store's clock that was ahead, before the store lost a lease."""
+    """Until when slots are held back that were due before a lost lease, by a clock of the store that was ahead."""
     ahead = until = 0.0
     for when, seconds in case.history.jumps:
         ahead += seconds
@@ -229,9 +229,10 @@ def _l4_first_runs_come_soon(case: Case) -> Iterator[Found]:
     lives = {life.process: life for life in history.alive}
     for lease in history.leases.values():
         plan = case.plans[lease.job]
-        far_apart = settings.skew > 1 and plan.shape == "fixed"
-        if plan.shape == "cron" or not lease.heard or case.unused(lease) or far_apart:
+        if plan.shape == "cron" or not lease.heard or case.unused(lease):
             continue
+        if (plan.shape == "fixed" and settings.skew > 1) or (plan.sync and not settings.calm):
+            continue  # the grid waits for the time to come again; a sync run waits for a renewal that is overdue
         began = lease.heard[0][0]
         every = float(plan.every) * FASTEST
         if plan.shape == "interval":
