@@ -1,10 +1,10 @@
-"""The promises, checked against a history; see `sim_safety` and `sim_liveness` for the rules."""
+"""The promises, checked against a history; see `sim_safety`, `sim_liveness` and `sim_starts` for the rules."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import sim_liveness, sim_safety
+from . import sim_liveness, sim_safety, sim_starts
 from .sim_case import Case, Found
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Violation", "check"]
 
-RULES = (*sim_safety.RULES, *sim_liveness.RULES)
+RULES = (*sim_safety.RULES, *sim_liveness.RULES, *sim_starts.RULES)
 """All promises."""
 
 
