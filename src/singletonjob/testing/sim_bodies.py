@@ -58,11 +58,13 @@ class Bodies:
         self._world = world
         self._history = history
         self._handles: dict[str, tuple[int, Run]] = {}
+        self._scales: dict[str, float] = {}
         self.runs: list[SimRun] = []
         self.counted: dict[str, int] = {}
 
     def of(self, plan: JobPlan) -> Any:
         """The function to be registered for a job."""
+        self._scales[plan.name] = plan.scale
 
         async def body(run: Run) -> None:
             await self._on_loop(plan, run)
@@ -76,6 +78,9 @@ class Bodies:
         """A run of the job begins now."""
         counts = self._process.service.runners[job].counts
         self.counted[job] = counts.runs - counts.triggered + counts.dropped_late + counts.dropped_overlap
+
+    def _margin(self, record: SimRun) -> float:
+        return self._process.margin * self._scales[record.job]
 
     # -- the record ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +163,7 @@ class Bodies:
                 record.rude = True
                 await asyncio.sleep(expiry * draw())
                 return
-            await asyncio.sleep(UNWINDING * process.margin * draw() / process.clock.rate)
+            await asyncio.sleep(UNWINDING * self._margin(record) * draw() / process.clock.rate)
             raise
 
     async def _block(self, kind: str, expiry: float) -> None:
@@ -186,7 +191,7 @@ class Bodies:
         try:
             self._work_in_thread(record, run, worker)
         except LeadershipLost:
-            worker.sleep(UNWINDING * self._process.margin * self._world.random.random())
+            worker.sleep(UNWINDING * self._margin(record) * self._world.random.random())
             raise
         finally:
             self._ends(record)
@@ -201,12 +206,12 @@ class Bodies:
             worker.sleep(expiry * (1 + 2 * draw()))
         elif record.kind == "checks":
             for _ in range(50):
-                worker.sleep(UNWINDING * self._process.margin * draw())
+                worker.sleep(UNWINDING * self._margin(record) * draw())
                 run.check()
         else:
             _wait_virtually(run, worker)
             if run.wait(expiry * 6):
-                worker.sleep(UNWINDING * self._process.margin * draw())
+                worker.sleep(UNWINDING * self._margin(record) * draw())
 
 
 def _wait_virtually(run: Run, worker: SimWorker) -> None:

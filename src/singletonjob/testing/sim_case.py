@@ -53,7 +53,7 @@ class Case:
 
     def slow_start(self, run: SimRun) -> float:
         """How long before its body's first statement a run may have begun for the library: a thread takes its time."""
-        return self.of(run.process, run.job).margin + SLACK if run.sync else 0.0
+        return self.settings.margin + SLACK if run.sync else 0.0
 
     def of(self, process: str, job: str) -> Settings:
         """The settings of one job in one replica; `settings` has the longest durations of any."""

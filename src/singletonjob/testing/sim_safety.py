@@ -31,6 +31,10 @@ PREEMPTED = 0.0025
 
 
 def _s1_one_leader(case: Case) -> Iterator[Found]:
+    def term(run: SimRun) -> float:
+        lease = case.history.leases.get((run.job, run.token))
+        return inf if lease is None else lease.granted
+
     for job, runs in case.runs.items():
         open_runs: list[SimRun] = []
         highest, newest = 0, None
@@ -47,7 +51,7 @@ def _s1_one_leader(case: Case) -> Iterator[Found]:
                     continue
                 elif not _may_overlap(case, other, run):
                     yield Found(run.started, "S1", f"{run} starts while {other} is in flight, which nothing excuses")
-                elif min(other.ended, run.ended) - run.started > _noticed_within(case, other):
+                elif min(other.ended, run.ended) - run.started > _noticed_within(case, min(other, run, key=term)):
                     yield Found(run.started, "S8", f"{run} and {other} are in flight for longer than a heartbeat")
             if run.token > highest:
                 highest, newest = run.token, run
@@ -101,10 +105,15 @@ def _tokens_lost(case: Case, run: SimRun) -> bool:
 def _noticed_within(case: Case, run: SimRun) -> float:
     """How long a leader goes on whose lease the store has lost: until its next renewal is refused."""
     settings = case.of(run.process, run.job)
-    if not case.settings.calm or any(
-        one.process in {"", run.process} and one.begin < run.ended and one.end > run.ended - settings.lock_expiry
-        for one in [*case.history.faults, *case.history.frozen]
-        if one.begin < one.end
+    if (
+        not case.settings.calm
+        or run.rude
+        or not run.looks
+        or any(
+            one.process in {"", run.process} and one.begin < run.ended and one.end > run.ended - settings.lock_expiry
+            for one in [*case.history.faults, *case.history.frozen]
+            if one.begin < one.end
+        )
     ):
         return inf  # something keeps its renewals away; its deadline is its end, and another rule's business
     return (settings.heartbeat_interval + case.settings.call_timeout + UNWINDING * settings.margin) * FASTEST + SLACK
@@ -286,8 +295,11 @@ def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Fou
 def _paused_nothing_starts(case: Case) -> Iterator[Found]:
     """Once its replica can know, and at the latest when no lease from before the pause is left; but claimed slots."""
     latest = case.settings.lock_expiry * FASTEST + SLACK
+    triggered = {(job, token) for (job, _), token in case.history.taken.items()}
     for pause in case.history.pauses:
         for run in case.runs[pause.job]:
+            if (run.job, run.token) in triggered:
+                continue  # a trigger that was taken runs, as a claimed slot does
             lease = case.history.leases.get((run.job, run.token))
             if not pause.begin < run.started < pause.end or lease is None:
                 continue
