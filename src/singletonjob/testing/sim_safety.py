@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .sim_history import Lease, Sample, SimRun
 
-__all__ = ["OBSERVED_RULES", "RULES"]
+__all__ = ["RULES"]
 
 
 PREEMPTED = 0.0025
@@ -218,7 +218,9 @@ def _s6_one_run_per_slot(case: Case) -> Iterator[Found]:
         for run in runs:
             other = first.setdefault(run.scheduled, run)
             # Between two wall clocks, what was due before the restart here was due after it there.
-            claimed = case.history.claims.get((job, other.token, other.scheduled), other.started)
+            # Either of the two may have been claimed before the loss, and start late.
+            claims = case.history.claims
+            claimed = min(claims.get((job, one.token, one.scheduled), one.started) for one in (other, run))
             lost = any(
                 claimed <= when <= run.started and (skew > 0 or when in case.history.unseen)
                 for when, _ in case.history.losses
@@ -339,6 +341,3 @@ RULES: tuple[Callable[[Case], Iterator[Found]], ...] = (
     _paused_nothing_starts,
     _triggers_run_once,
 )
-
-OBSERVED_RULES = (_s1_one_leader, _s6_one_run_per_slot)
-"""Those that need no more than what bodies saw, with the moments at which leases were granted: for real processes."""
