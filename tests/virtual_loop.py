@@ -179,6 +179,8 @@ class Replica:
     def start(self) -> Replica:
         self.app._clock = self.clock
         self.service = self.app._make(self._start_heartbeat)
+        if self.service.worker is DaemonWorker:  # the loop's time would not wait for that
+            self.service.worker = PacedWorker
         self.service.start()
         return self
 

@@ -750,8 +750,7 @@ class Elector:
         state = verdict.state
         theirs, seat.theirs = seat.theirs, NOBODYS
         if (now < theirs.until or self._clock < theirs.clock) and state.released < theirs.token:
-            seat.lost_at = now
-            self._effects.append(Note("probation", seat.job, number=seat.probation_until - now, token=verdict.token))
+            self._store_lost(seat, now)
         if sent < seat.probation_until:
             seat.due = min(sent + self._beat(seat), seat.probation_until)
             return
@@ -814,15 +813,20 @@ class Elector:
         margin, theirs = seat.options.margin, seat.theirs
         token = max(token, NOBODYS.token)  # 0: the store does not know it
         until = sent + left * (1 - RATE)
-        if left > 0.75 * margin:
-            if token >= theirs.token or sent >= theirs.until:
-                # A lease only grows. If it ends earlier now, the store went back to an old state, or its clock stepped.
-                latest = max(until, theirs.until) if token == theirs.token else until
-                seat.theirs = _Theirs(token, latest, self._clock + int(left * (1 - RATE) * 1e6))
-            return until - margin / 2
-        if token >= theirs.token and now + left >= theirs.until - margin / 2:
+        goes_on = token == theirs.token and now + left >= theirs.until - margin / 2
+        if now < theirs.until and token <= theirs.token and not goes_on:
+            self._store_lost(seat, now)  # it went back to an older term, or to before a renewal
+        if left <= 0.75 * margin:
             seat.theirs = NOBODYS
-        return -inf
+            return -inf
+        latest = max(until, theirs.until) if goes_on else until
+        seat.theirs = _Theirs(token, latest, self._clock + int(left * (1 - RATE) * 1e6))
+        return until - margin / 2
+
+    def _store_lost(self, seat: _Seat, now: float) -> None:
+        """Somebody's lease is lost: no term begins here before its term must be over."""
+        seat.lost_at = now
+        self._effects.append(Note("probation", seat.job, number=seat.probation_until - now))
 
     def _barred(self, seat: _Seat, verdict: Barred, sent: float, now: float) -> None:
         """An operator keeps the lease from us; a notice tells when that changes, but for the end of its time."""

@@ -286,9 +286,9 @@ class Journal:
                 if not self._quiet(event):
                     self.say(logging.WARNING, event, f"release notices cannot be heard: {text}")
             case "probation":
-                text = "the lease was free before its holder's time was over, and not given back: the store lost it"
-                text = f"{text}; holding it, and leading in {number:.1f} s, when the lost term must be over"
-                self.say(logging.WARNING, event, text, job=job, token=token)
+                text = "the store lost a lease of this job: its time was not over, and it was not given back"
+                text = f"{text}; no term begins here for {number:.1f} s, until the lost one must be over"
+                self.say(logging.WARNING, event, text, job=job)
             case "store-stepped" if not self._quiet(event):
                 text = f"the store's clock stepped {'forward' if number > 0 else 'back'} by {abs(number):.3g} s"
                 meaning = (

@@ -25,9 +25,12 @@ def asked(server: WebServer, path: str) -> Any:
 
 
 def leaders(server: WebServer) -> set[int]:
-    """The processes that lead, of those that answer."""
-    workers = [asked(server, "/worker") for _ in range(10)]
-    return {worker["pid"] for worker in workers if worker["leads"]}
+    """The processes that lead, of those that answer. Which worker answers is chance, so there are some tries."""
+    for _ in range(10):
+        workers = [asked(server, "/worker") for _ in range(10)]
+        if pids := {worker["pid"] for worker in workers if worker["leads"]}:
+            return pids
+    return set()
 
 
 def token(server: WebServer) -> int:

@@ -50,6 +50,7 @@ DETAILS = Place("_election.py", ("tests/unit/test_election_details.py",))
 ORDERS = Place("_election.py", ("tests/unit/test_election_orders.py",))
 FORGETS = Place("_election.py", ("tests/unit/test_election_store_that_forgets.py",))
 HEARTBEAT = Place("_heartbeat.py", RUNS)
+STORE_CALLS = Place("store_calls.py", RUNS)
 RUNNER = Place("_runner.py", RUNS)
 FAREWELL = Place("farewell.py", RUNS)
 LEASE = Place("_lease.py", FENCE)
@@ -654,8 +655,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "a call is waited for beyond its bound",
-            HEARTBEAT,
-            "await asyncio.wait({call}, timeout=batch.bound)",
+            STORE_CALLS,
+            "await asyncio.wait({call}, timeout=seconds)",
             "await asyncio.wait({call})",
             "test_without_cancel_on_lost_leadership_the_run_goes_on_and_the_lease_is_not_asked_for_meanwhile",
         ),
@@ -719,8 +720,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "an old state hides the newest lease",
             FORGETS,
-            "latest = max(until, theirs.until) if token == theirs.token else until",
-            "latest = until",
+            "            self._store_lost(seat, now)  # it went back",
+            "            pass  # it went back",
             "test_s8_a_store_that_went_back_to_an_old_lease",
         ),
         (

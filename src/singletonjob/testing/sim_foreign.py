@@ -27,7 +27,7 @@ class Foreigner:
     def __init__(
         self, world: World, store: SimStore, history: History, *, job: str, expiry: float, margin: float, until: float
     ) -> None:
-        self.name = f"foreign-{job}-{world.now:.6f}"
+        self.name: str = f"foreign-{job}-{world.now:.6f}"
         self._world = world
         self._store = store
         self._history = history

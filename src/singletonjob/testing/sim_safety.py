@@ -105,8 +105,10 @@ def _tokens_lost(case: Case, run: SimRun) -> bool:
 def _noticed_within(case: Case, run: SimRun) -> float:
     """How long a leader goes on whose lease the store has lost: until its next renewal is refused."""
     settings = case.of(run.process, run.job)
+    losses = [when for when, _ in case.history.losses if run.started - settings.lock_expiry < when < run.ended]
     if (
         not case.settings.calm
+        or len(losses) > 1  # the second one may have brought the lease back
         or run.rude
         or not run.looks
         or any(
@@ -287,8 +289,11 @@ def _s7_ends_at_its_timeout(case: Case) -> Iterator[Found]:
 
 def _s8_nothing_is_acquired_from_a_store_that_forgot(case: Case) -> Iterator[Found]:
     for lease in case.history.leases.values():
-        guard = (case.of(lease.node, lease.job).lock_expiry + 1) * 0.995
+        settings = case.of(lease.node, lease.job)
         for when, _ in case.history.losses:
+            guard = (settings.lock_expiry + 1) * 0.995
+            if any(one.kind == "store_step" and when <= one.begin <= lease.granted for one in case.history.faults):
+                guard -= settings.margin / 2  # the up-time counts by the clock that stepped
             if when not in case.history.unseen and when < lease.granted < when + guard:
                 seconds = lease.granted - when
                 yield Found(lease.granted, "S8", f"{lease.job} is granted {seconds:.3f} s after a restart")
