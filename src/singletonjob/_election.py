@@ -621,7 +621,8 @@ class Elector:
         if seat.releasing and seat.in_doubt_until <= now:
             seat.covered = seat.asked
             off = not seat.enabled or seat.reason in {"disabled", "paused"}
-            unused = now < seat.probation_until
+            # Of a grant whose answer never came it is not known whether the store had lost the lease of another.
+            unused = now < max(seat.probation_until, seat.theirs.until)
             return [Release(job, seat.asked, witness.progress(job, now), off=off, unused=unused)]
         if self._may_ask(seat) and self._held_back_until(seat) <= now and (renewing or seat.due <= soon):
             self._number += 1
@@ -744,13 +745,13 @@ class Elector:
         options = seat.options
         self._highest_token = max(self._highest_token, verdict.token)
         deadline = sent + options.lock_expiry - options.margin
-        if now >= deadline or request.number <= seat.covered or not self._may_ask(seat):
-            self._give_back(seat, now)
-            return
         state = verdict.state
         theirs, seat.theirs = seat.theirs, NOBODYS
         if (now < theirs.until or self._clock < theirs.clock) and state.released < theirs.token:
             self._store_lost(seat, now)
+        if now >= deadline or request.number <= seat.covered or not self._may_ask(seat):
+            self._give_back(seat, now)
+            return
         if sent < seat.probation_until:
             seat.due = min(sent + self._beat(seat), seat.probation_until)
             return

@@ -727,8 +727,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "what was held on probation is given back as a term",
             FORGETS,
-            "unused = now < seat.probation_until",
-            "unused = now < seat.lost_at",
+            "unused = now < max(seat.probation_until, seat.theirs.until)",
+            "unused = now < max(seat.lost_at, seat.theirs.until)",
             "test_s8_a_lease_that_was_held_on_probation_is_given_back_without_the_mark",
         ),
         (

@@ -206,6 +206,34 @@ def test_s8_a_lease_that_was_held_on_probation_is_given_back_without_the_mark_of
     assert driver.elector.finished
 
 
+def test_s8_a_grant_of_a_lost_lease_that_comes_too_late_is_given_back_without_the_mark_of_a_release() -> None:
+    driver = following()
+    driver.elector.notice(0.3, ["a"])
+    driver.one(0.3)
+    driver.elector.stop(0.4)
+    driver.receive(0.5, Granted(token=9, state=STATE))
+    assert driver.one(0.5) == Release("a", 2, Progress(ended_ago=0.5), unused=True)
+
+
+def test_s8_a_grant_whose_answer_never_came_may_be_of_a_lost_lease_and_is_released_without_the_mark() -> None:
+    driver = following()
+    driver.elector.notice(0.3, ["a"])
+    driver.one(0.3)
+    driver.fail(2.3)
+    driver.elector.stop(2.3)
+    driver.reading(2.4)
+    assert driver.one(2.4) == Release("a", 2, Progress(ended_ago=2.4), unused=True)
+
+
+def test_s8_a_grant_after_a_release_is_given_back_with_the_mark_of_one() -> None:
+    driver = following()
+    driver.elector.notice(0.3, ["a"])
+    driver.one(0.3)
+    driver.elector.stop(0.4)
+    driver.receive(0.5, Granted(token=9, state=RELEASED))
+    assert driver.one(0.5) == Release("a", 2, Progress(ended_ago=0.5))
+
+
 def test_s8_a_pause_ends_probation_and_gives_the_lease_back() -> None:
     driver = following()
     granted(driver, 3.0)
