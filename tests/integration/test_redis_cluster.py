@@ -123,6 +123,7 @@ async def test_c89_hundreds_of_jobs_on_all_nodes_go_in_one_exchange_and_notices_
             assert [view.job for view in await store.peek("p")] == sorted(jobs)
             owners = {cluster.owner(f"p:{job}:lock").port for job in jobs}
             assert len(owners) == 3
+            released: set[str] = set()
             for node in cluster.nodes:  # wherever somebody listens, what is published by a script elsewhere arrives
                 listening = from_url(f"redis://127.0.0.1:{node.port}/0")
                 async with asyncio.timeout(10), aclosing(listening.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
@@ -131,7 +132,10 @@ async def test_c89_hundreds_of_jobs_on_all_nodes_go_in_one_exchange_and_notices_
                         job = next(job for job in jobs if cluster.owner(f"p:{job}:lock") is other)
                         jobs.remove(job)
                         await ask(store, Release(job, 1, Progress()))
-                        assert await anext(notices) == {job}
+                        while (heard := await anext(notices)) <= released:
+                            pass  # what one node has told already, another one may tell later
+                        assert heard == {job}
+                        released.add(job)
                 await listening.close()
         assert (errors(cluster, "CROSSSLOT"), errors(cluster, "MOVED")) == (crossed, moved)
 
@@ -226,7 +230,7 @@ async def test_a_leader_is_not_disturbed_while_its_slot_moves(cluster: Cluster) 
     source, to = cluster.nodes[2], cluster.nodes[0]
     job = cluster.job_on(source, "pricing")
     key = f"pricing:{job}:lock"
-    ran: set[int] = set()
+    ran: set[tuple[str, int]] = set()
     async with app_of(cluster.url, [job], ran) as app:
         await until(lambda: ran)
         cluster.begin_move(key, to)
@@ -243,11 +247,11 @@ async def test_a_leader_is_not_disturbed_while_its_slot_moves(cluster: Cluster) 
 
 
 @asynccontextmanager
-async def app_of(url: str, jobs: list[str], ran: set[int]) -> AsyncIterator[SingletonJobs]:
+async def app_of(url: str, jobs: list[str], ran: set[tuple[str, int]]) -> AsyncIterator[SingletonJobs]:
     app = SingletonJobs("pricing", store=url, node_id="n", **FAST)
 
     async def body(run: Any) -> None:
-        ran.add(run.token)
+        ran.add((run.job, run.token))  # two jobs may have one token: each counts by its node's clock
 
     for job in jobs:
         app.fixed_rate("20ms", name=job)(body)
@@ -260,7 +264,7 @@ async def test_c89_a_master_that_dies_costs_its_own_jobs_and_no_others_and_comes
 ) -> None:
     jobs = [cluster.job_on(node, "pricing") for node in cluster.nodes]
     lost = [jobs[1], cluster.job_on(cluster.nodes[1], "pricing", 1)]
-    ran: set[int] = set()
+    ran: set[tuple[str, int]] = set()
     async with app_of(cluster.url, [*jobs, lost[1]], ran) as app:
         await until(lambda: all(app.is_leader(job) for job in [*jobs, *lost]))
         await until(lambda: len(ran) == 4)
