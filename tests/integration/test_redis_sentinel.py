@@ -341,6 +341,7 @@ async def leads_again(promoted: float, *ones: One) -> None:
     await until(lambda: any(one.starts(promoted) for one in ones))
     assert min(one.starts(promoted)[0] for one in ones if one.starts(promoted)) - promoted < 5 * AGAIN
     await asyncio.sleep(2 * HEARTBEAT)
+    await until(lambda: any(one.leads for one in ones))  # after a lost lease not before the lost term must be over
     (leader,) = [one for one in ones if one.leads]
     count = len(leader.runs)
     await until(lambda: len(leader.runs) > count + 5)
