@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "                earlier = self.leases.get(effect.job)\n"
             "                if earlier is not None:\n"
             "                    earlier.token, earlier.deadline, earlier.sent = effect.token, effect.deadline, effect.sent\n"
-            "                    earlier.over = earlier.stopping = False\n"
+            "                    earlier.over, earlier.stopping, earlier.over_at = False, False, inf\n"
             "                lease = self.leases[effect.job] = earlier or Lease(",
             "test_a_run_that_was_kept_from_an_earlier_term_says_that_it_is_over_also_when_its_replica_leads_again",
         ),
