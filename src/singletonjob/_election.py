@@ -34,8 +34,9 @@ S7  A term is renewed only while the job loop vouches for it.
 S8  Nothing is acquired from a store that has been up for less than `lock_expiry + 1 s`, counted from the arrival of
     the reading that told so: it may have forgotten a lease. Renewals are not held back. *Probation*: a refusal says
     until when the holder's lease runs. A grant before that moment, with no release in the state, means that the store
-    lost a lease whose term may still be alive. The replica keeps the lease that it got, by one acquisition after the
-    other, and its own term begins only when the lost one must be over.
+    lost a lease whose term may still be alive. So does a refusal that names an older term, or an earlier end of the
+    same one. The replica keeps the lease that it gets, by one acquisition after the other, and its own term begins
+    only when the lost one must be over.
 L2  A follower asks again when the holder's time is over, not when its own heartbeat comes round; and once shortly
     before, because only a request before that moment can tell a lease that was lost from one that has ended.
 L3  A leader never backs off while its lease lives; a follower does, up to `max_backoff_delay`, until the store answers.
@@ -222,20 +223,9 @@ class _Seat:
 
     __slots__ = (
         *("abandoned", "asked", "backing_off", "claim", "covered", "deadline", "drain_until", "due", "enabled"),
-        *(
-            "errors",
-            "held",
-            "in_doubt_until",
-            "job",
-            "lost_at",
-            "not_before",
-            "noticed_at",
-            "options",
-            "paused",
-            "phase",
-        ),
-        *("reason", "release_until", "releasing", "resigned", "sent", "theirs", "token"),
-        *("vouched_until", "warned"),
+        *("errors", "held", "in_doubt_until", "job", "lost_at", "not_before", "noticed_at", "options", "paused"),
+        *("phase", "reason", "release_until", "releasing", "resigned", "sent", "theirs", "token", "vouched_until"),
+        "warned",
     )
 
     def __init__(self, job: str, options: JobOptions, *, enabled: bool) -> None:
@@ -600,9 +590,11 @@ class Elector:
         return batch
 
     def _bound(self, seats: Iterable[_Seat], now: float) -> float:
-        """What a call for these may take: as much as the most patient of them allows, because a job with a short lease
-        must not cut off the calls of all others; and at most half the time that any living lease has left, because
-        there is one call at a time."""
+        """The seconds that a call for these seats may take.
+
+        As much as the most patient of them allows, because a job with a short lease must not cut off the calls of all
+        others. At most half the time that any living lease has left, because there is one call at a time.
+        """
         bound = max([seat.options.call_timeout for seat in seats])
         earliest = min([seat.deadline for seat in self._seats.values() if seat.deadline > 0], default=inf)
         return max(min(bound, (earliest - now) / 2), SHORTEST_CALL)

@@ -87,7 +87,8 @@ class Renew(NamedTuple):
 class Release(NamedTuple):
     """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused.
 
-    `unused`: no term began with the lease, because another one may be alive. So the release says nothing about that.
+    `unused`: no term began with the lease, and the store may have lost that of another term, which may be alive. So
+    the release does not mark the term before it as over.
     """
 
     job: str
