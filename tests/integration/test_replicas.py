@@ -111,7 +111,8 @@ app = SingletonJobs("pricing", **options)
 @app.interval("100ms")
 async def tick() -> None:
     with stamped():
-        time.sleep(1000)
+        while True:  # Python handles no signal that arrives just before a sleep until the sleep has ended
+            time.sleep(0.01)
 """
 
 PROJECT_B = TICK.replace('"pricing"', '"b"')

@@ -33,6 +33,11 @@ def leaders(server: WebServer) -> set[int]:
     return set()
 
 
+def symbols(server: WebServer) -> list[str]:
+    """What has a price. The job writes one after the other."""
+    return [price["symbol"] for price in asked(server, "/prices")]
+
+
 def token(server: WebServer) -> int:
     """Of the term in which the newest prices were written; 0 before the first."""
     tokens = {price["token"] for price in asked(server, "/prices")}
@@ -43,9 +48,7 @@ def test_one_worker_of_the_sample_runs_the_jobs_each_shows_the_prices_and_anothe
     site = shutil.copytree(SAMPLE, tmp_path / "site", ignore=shutil.ignore_patterns("__pycache__", "*.db"))
     words = ("uvicorn", "--workers", "2", "--port", "{port}", "prices_web:api")
     with WebServer(site, "", *words, jobs="") as server:
-        wait_for(lambda: token(server), what="a price", alive=server.process)
-        prices = asked(server, "/prices")
-        assert [price["symbol"] for price in prices] == ["GOLD", "SILVER"]
+        wait_for(lambda: symbols(server) == ["GOLD", "SILVER"], what="a price of each", alive=server.process)
         assert asked(server, "/health/livez")["live"]
         wait_for(lambda: asked(server, "/health/readyz")["ready"], what="readiness", alive=server.process)
         (first,) = leaders(server)
