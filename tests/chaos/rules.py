@@ -102,7 +102,7 @@ def _is_unguarded(case: Case, overlap: Overlap) -> bool:
     if not losses or older.process == newer.process:
         return False
     lost = max(loss.begin for loss in losses)
-    if _was_following(case, newer.process, older.job, lost, granted[1]):
+    if _was_following(case, newer.process, older.job, granted[0], lost, granted[1]):
         return False
     settings = case.settings
     hears = settings.heartbeat_interval + settings.call_timeout
@@ -111,17 +111,18 @@ def _is_unguarded(case: Case, overlap: Overlap) -> bool:
     return overlap.ended <= granted[1] + hears + UNWINDING * settings.margin + DRIFT
 
 
-def _was_following(case: Case, process: str, job: str, lost: float, granted: float) -> bool:
-    """True if the process must have had a refusal in force when it was granted the lease.
+def _was_following(case: Case, process: str, job: str, held: float, lost: float, granted: float) -> bool:
+    """True if the process must have had a refusal by the lease held from `held` to `lost` when it was granted its own.
 
-    It had time to be refused since its start and since anything that was done to it, and no term of its own.
+    It had time to be refused since that lease began, since its own start and since anything that was done to it, and
+    no term of its own.
     """
     assert isinstance(case.history, Observed)
     settings = case.settings
     since = lost - 1.2 * settings.max_backoff - 2 * settings.call_timeout - DRIFT
     led = any(run.process == process and run.ended > since and run.started < lost for run in case.runs[job])
     begun = case.history.begun.get(process, inf)
-    return begun < since and not led and not _disturbed(case, process, since, granted)
+    return max(begun, held) < since and not led and not _disturbed(case, process, since, granted)
 
 
 def _disturbed(case: Case, process: str, since: float, until: float) -> bool:
