@@ -1,15 +1,20 @@
-"""`SingletonJobs`: where jobs are registered, and the ways to start them."""
+"""`SingletonJobs`: where jobs are registered, and the ways to start and stop them.
+
+A little over 300 lines, because the ways to start and stop must be read side by side.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ConfigError, SingletonJobError
 from ._heartbeat import Heartbeat
 from ._service import Service
+from .event_loops import refuse_running_loop, require_asyncio
 from .health import Health
 from .job_thread import start_job_thread
 from .jobs.options import APP_READERS, read
@@ -18,9 +23,9 @@ from .jobs.sources import resolve_sources
 from .preforking import call_off, joins_after_fork
 from .processes import enter_process
 from .signals import exit_now, stop_signals
+from .user_code import inside
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
     from types import TracebackType
     from typing import Self, Unpack
@@ -90,11 +95,13 @@ class SingletonJobs(Registry):
     # -- ways to run -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run the jobs until SIGTERM or SIGINT, drain, release, and return. A second signal exits at once.
+        """Run the jobs until SIGTERM, SIGINT or `stop`, drain, release, and return. A second signal exits at once.
 
-        Raises `ConfigError` for options that do not go together. Where a run did not end within its grace, its lease
-        is left to expire and the process exits with code 1.
+        Raises `ConfigError` for options that do not go together, and `SingletonJobError` where an event loop runs
+        already. Where a run did not end within its grace, its lease is left to expire and the process exits with code
+        1.
         """
+        refuse_running_loop()
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -103,14 +110,16 @@ class SingletonJobs(Registry):
             exit_now(1)  # neither the interpreter nor asyncio must wait for a body that would not stop
 
     async def serve(self, *, signals: bool = True) -> None:
-        """Run the jobs inside a running asyncio program, as `run` does, and return when a signal has stopped them.
+        """Run the jobs inside a running asyncio program, as `run` does, and return when a signal or `stop` has stopped
+        them.
 
-        With `signals=False` they run until the calling task is cancelled. Either way they have drained, and given
-        their leases back, before this ends. Raises `ConfigError` for options that do not go together.
+        With `signals=False` no signal does. To cancel the calling task stops them as well. In each case they have
+        drained and released their leases before this ends. Raises `ConfigError` for options that do not go together.
         """
         await self._serve(signals=signals)
 
     async def _serve(self, *, signals: bool) -> Service:
+        require_asyncio()
         service = self._make()
         with stop_signals(service, wanted=signals):
             self._begin(service)
@@ -120,19 +129,37 @@ class SingletonJobs(Registry):
                 await self._leave(service)
         return service
 
-    async def __aenter__(self) -> Self:
-        """Start inside a running asyncio program, and leave its signals alone.
+    async def astart(self) -> None:
+        """Run the jobs inside a running asyncio program, and leave its signals alone. Returns at once; `astop` ends it.
 
-        The end of the block drains and releases. Raises `ConfigError` for options that do not go together.
+        For programs with one hook at their start and one at their end; others have `async with app`, which does the
+        same around a block. Raises `ConfigError` for options that do not go together.
         """
+        require_asyncio()
         self._begin(self._make())
+
+    async def astop(self) -> None:
+        """Drain and release; return when that is done. Takes no longer than grace, margin and the store's answer.
+
+        Does nothing if the app does not run. In a body, hook or switch of the app it requests the stop and returns.
+        """
+        service = self._service
+        if service is None or inside.get() is service:
+            self.stop()
+        elif service.loop_thread != threading.get_ident():
+            await asyncio.to_thread(self.stop)
+        else:
+            await self._leave(service)
+
+    async def __aenter__(self) -> Self:
+        """Start as `astart` does. The end of the block stops as `astop` does."""
+        await self.astart()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._service is not None:
-            await self._leave(self._service)
+        await self.astop()
 
     @asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncGenerator[None]:
@@ -160,14 +187,21 @@ class SingletonJobs(Registry):
             raise
 
     def stop(self) -> None:
-        """Drain, release and end the thread of `start`. Takes no longer than grace, margin and the store's answer."""
+        """Stop the app, however it runs; safe from any thread and from a signal handler.
+
+        After `start` this waits until the jobs have drained, their leases are released and the thread has ended, no
+        longer than grace, margin and the store's answer take. In code of the app itself (a body, a hook, a switch, a
+        callback), and in all other ways to run, it requests the stop and returns: `run` and `serve` then end by
+        themselves, and the end of an `async with` block waits for the rest.
+        """
+        call_off(self)
         service, thread = self._service, self._thread
-        if service is None or thread is None:
-            call_off(self)
-            return
-        service.request_stop()
-        thread.join(service.longest_stop + 1.0)
-        self._thread = None
+        if service is not None:
+            service.request_stop()
+        within = thread is threading.current_thread() or (service is not None and inside.get() is service)
+        if thread is not None and not within:
+            thread.join(1.0 + (0.0 if service is None else service.longest_stop))
+            self._thread = None
 
     @contextmanager
     def in_thread(self) -> Generator[Self]:
@@ -179,8 +213,10 @@ class SingletonJobs(Registry):
             self.stop()
 
     def _make(self, start_heartbeat: Callable[[Heartbeat], object] = Heartbeat.start) -> Service:
-        if self._service is not None:
-            raise SingletonJobError("the app runs already; one app object runs once at a time")
+        if self._service is not None and not self._service.stopped.is_set():
+            raise SingletonJobError(
+                "the app runs already; one app object runs once at a time: write app.stop() before you start it again"
+            )
         found = self.resolved()
         service = Service(
             found.options(),

@@ -10,12 +10,12 @@ Over 300 lines: how a run starts, how it is stopped and how it ends are one subj
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from functools import partial
 from logging import DEBUG
 from math import inf
-from types import CoroutineType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ._errors import LeadershipLost
@@ -28,8 +28,8 @@ from .scope import Scope
 from .sleeper import Sleeper
 from .stats import Counts
 from .stores.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
-from .thread_calls import JobThread, with_context_kept
-from .user_code import UserCode, is_foreign
+from .thread_calls import JobThread
+from .user_code import UserCode, awaited_in, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,10 +64,10 @@ class Runner:
     """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
 
     __slots__ = (
-        *("_answer", "_asked", "_clock", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat", "_in_flight"),
-        *("_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service", "_signal"),
-        *("_sleeper", "_state", "_stop_by", "_task", "_thread", "_timer", "_timers", "_trigger", "_user_code"),
-        *("counts", "job", "lease", "options"),
+        *("_answer", "_asked", "_clock", "_context", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat"),
+        *("_in_flight", "_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service"),
+        *("_signal", "_sleeper", "_state", "_stop_by", "_task", "_thread", "_timer", "_timers", "_trigger"),
+        *("_user_code", "counts", "job", "lease", "options"),
     )
 
     def __init__(
@@ -92,6 +92,7 @@ class Runner:
             usable=options.lock_expiry - options.margin,
         )
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
+        self._context: contextvars.Context  # of the term: its hooks run in it, each run in a copy
         self._clock = clock
         self._timers = timers
         self._elector = elector
@@ -221,6 +222,7 @@ class Runner:
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
         self._ledger.elected(lease)
+        self._context = contextvars.copy_context()
         died = True
         try:
             if await self._elected(lease):
@@ -232,7 +234,10 @@ class Runner:
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
                 reason = self._reason or "lost"
-                await say_farewell(self.job, lease, reason, self.options, self._stop_by, self._journal, self._thread)
+                await say_farewell(
+                    *(self.job, lease, reason, self.options, self._stop_by),
+                    *(self._journal, self._thread, self._context),
+                )
             died = False
         finally:
             fence.close()
@@ -260,7 +265,7 @@ class Runner:
         if state.ended_ago is not None:
             self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
         with self._user_code:  # an interval may be a function
-            ticker = self.job.schedule.ticker(now, state)
+            ticker = self._context.copy().run(self.job.schedule.ticker, now, state)
         claims = ticker.settled is not None
         timer: Timer | None = None
         while self._reason is None:
@@ -370,13 +375,14 @@ class Runner:
             if tick is not None:
                 lease.tick = scheduled
             self._begin_call(lease, boot)
+            context = self._context.copy()
             telling = self._service.callbacks or self._debug
             if telling:
                 self._ledger.run_started(lease, due, lateness)
             try:
                 self._in_flight = (lease, due, ticker)
                 call = self._on_loop if job.is_async else self._in_thread
-                result = await call(lease, job.body, run, claimed)
+                result = await call(lease, job.body, run, claimed, context)
                 lease.limit = inf
             finally:
                 self._in_flight = None
@@ -392,7 +398,7 @@ class Runner:
                     reason = self._cut or self._reason or "lost"
                     self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
                 with self._user_code:  # an interval may be a function
-                    take = ticker.ended(due, self._ledger.within(lease, ended))
+                    take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
                 if take.late or take.missed:
                     self._ledger.lost(lease, take, "overlap")
                 if self._task.cancelling():
@@ -425,7 +431,9 @@ class Runner:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
         return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
 
-    async def _on_loop(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
+    async def _on_loop(
+        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+    ) -> Result:
         """Call the user's code inside the fence; the check is the last thing before it."""
         self._cut, self._on_call = None, True
         try:
@@ -434,9 +442,9 @@ class Runner:
             if not lease.valid() or (lease.stopping and not claimed):
                 return None
             with self._user_code:
-                answer = call(handle)
-                if isinstance(answer, CoroutineType) or inspect.isawaitable(answer):
-                    await answer
+                answer = context.run(call, handle)
+                if inspect.isawaitable(answer):
+                    await awaited_in(context, answer)
             return RAN_WELL
         except BaseException as error:
             return self._ended_by(error, lease, ours=self._scope.close())
@@ -447,7 +455,9 @@ class Runner:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def _in_thread(self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool) -> Result:
+    async def _in_thread(
+        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+    ) -> Result:
         """Call sync user code in its thread, inside the fence; what it returns is awaited on the loop if it can be."""
 
         def checked() -> tuple[bool, object]:
@@ -458,7 +468,7 @@ class Runner:
         if self._timeout_at() < inf:
             self._limit_run(self._timeout_at())
         try:
-            called, answer = await self._thread.call(lease.threads, checked)
+            called, answer = await self._thread.call(lease.threads, checked, context)
         except KeyboardInterrupt as error:
             return "failed", error  # of the user's code: Ctrl-C raises it in the main thread alone
         except BaseException as error:
@@ -471,7 +481,7 @@ class Runner:
         if not called:
             return None
         if inspect.isawaitable(answer):
-            result = await self._on_loop(lease, lambda answer: answer, answer, claimed=True)
+            result = await self._on_loop(lease, lambda answer: answer, answer, claimed=True, context=context)
             if result is None and inspect.iscoroutine(answer):
                 answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
             return result or ("cancelled", None)
@@ -528,9 +538,7 @@ class Runner:
         if hook is None:
             return True
         in_thread = not (self.job.is_async or is_async(hook))
-        call, set_context = self._on_loop, None
-        if in_thread:
-            call, (hook, set_context) = self._in_thread, with_context_kept(hook)
+        call = self._in_thread if in_thread else self._on_loop
         result: Result = None
         while result is None and lease.valid() and not lease.stopping:
             if in_thread and self._overdue(lease):
@@ -538,13 +546,11 @@ class Runner:
                 continue
             self._begin_call(lease, self._clock.boot())
             try:
-                result = await call(lease, hook, Term(lease), claimed=False)
+                result = await call(lease, hook, Term(lease), claimed=False, context=self._context)
             finally:
                 lease.run_started = None
                 if not lease.in_thread:
                     lease.limit = inf
-        if set_context is not None:
-            set_context()  # runs see what the hook has set, as they do where it ran on the loop
         if self._task.cancelling():
             raise asyncio.CancelledError  # the hook swallowed it
         outcome, error = result or ("cancelled", None)

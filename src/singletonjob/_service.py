@@ -6,6 +6,7 @@ A little over 300 lines: the way up and the way down are to be read against each
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import random
@@ -26,6 +27,7 @@ from .loop_watch import Pulse
 from .stores import from_url
 from .switches import follow_switch
 from .threads import DaemonWorker
+from .user_code import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +145,10 @@ class Service:
             except BaseException:  # its thread is refused; nothing else has begun yet
                 self._timers.close()
                 raise
+        contextvars.copy_context().run(self._start_tasks)
+
+    def _start_tasks(self) -> None:
+        inside.set(self)
         for name, settings in self._settings.items():
             self._start_runner(name)
             switch = self._switches[name]
@@ -150,6 +156,8 @@ class Service:
                 turn = partial(self._turn, name)
                 following = follow_switch(name, switch, settings.heartbeat_interval, turn, self._journal)
                 self._switch_tasks.append(asyncio.create_task(following))
+        if self._stop_requested.is_set():  # by another thread, before there was a loop to tell
+            self._begin_stop()
 
     def _start_runner(self, name: str) -> None:
         task = self.runners[name].start()
@@ -317,7 +325,7 @@ class Service:
 
     def state(self, name: str) -> HealthState:
         """How the job stands here, in one word of `Health`. Safe from any thread, and while the job loop is blocked."""
-        if name not in self._settings or self._pid != os.getpid():
+        if name not in self._settings or self._pid != os.getpid() or self.stopped.is_set():
             return "disabled"
         now, lease = self._clock.boot(), self.leases.get(name)
         silent, beatless = now - self._pulse.alive_at, now - self._pulse.beat_at > self._longest_silence()

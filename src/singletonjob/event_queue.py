@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class EventQueue:
         for callback in tuple(self._callbacks):
             try:
                 with self._user_code:
-                    callback(event)
+                    contextvars.copy_context().run(callback, event)
             except BaseException as error:
                 if is_foreign(error, None):
                     raise

@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .jobs.body import is_async
-from .user_code import UserCode, is_foreign
+from .user_code import UserCode, awaited_in, is_foreign
 
 if TYPE_CHECKING:
+    from contextvars import Context
+
     from ._lease import Lease
     from ._model import Reason
     from .jobs.definition import JobDefinition
@@ -29,8 +31,9 @@ async def say_farewell(
     stop_by: float,
     journal: Journal,
     thread: JobThread,
+    context: Context,
 ) -> None:
-    """Call the job's `on_stepped_down`, if it has one; return when it has ended.
+    """Call the job's `on_stepped_down` in the term's `context`, if it has one; return when it has ended.
 
     The lease is given back only then. So the hook is cancelled after what is left of a stop, which is to be over at
     `stop_by`, and the lease is not vouched for much longer, should it not heed that. A sync hook in the `thread` of a
@@ -47,13 +50,13 @@ async def say_farewell(
     limit = asyncio.timeout(seconds)
     try:
         in_thread = not (job.is_async or is_async(hook))
-        answer = await thread.call(lease.threads, partial(hook, reason)) if in_thread else None
+        answer = await thread.call(lease.threads, partial(hook, reason), context) if in_thread else None
         async with limit:
             with user_code:
                 if not in_thread:
-                    answer = hook(reason)
+                    answer = context.run(hook, reason)
                 if inspect.isawaitable(answer):
-                    await answer
+                    await awaited_in(context, answer)
     except BaseException as error:
         if is_foreign(error, task):
             raise

@@ -1,4 +1,4 @@
-"""Running apps and their process: what happens to them in a forked child, and when the main thread ends.
+"""Running apps and their process: what happens to them in a forked or spawned child, and when the main thread ends.
 
 A forked child inherits the objects, but neither threads nor leases. Without this, a child that goes on with its
 parent's event loop would run the parent's jobs for as long as the lease that it inherited seems to last, and a child
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakMethod
 
 from ._clock import SystemClock
@@ -41,9 +42,10 @@ def enter_process(service: Service, forget: Callable[[], None]) -> None:
 
     `forget`, a method, is called in the child then: it makes its owner what it was before the start. Raises
     `ConfigError` if the process cannot run jobs because its threads are not real, and `SingletonJobError` if the main
-    thread has ended.
+    thread has ended, or if `multiprocessing` is still importing the program.
     """
     refuse_green_threads()
+    _refuse_import_by_multiprocessing()
     try:
         _watch_the_main_thread()
     except RuntimeError as error:
@@ -51,6 +53,21 @@ def enter_process(service: Service, forget: Callable[[], None]) -> None:
             "the main thread has ended, and the app would stop at once; start it while that runs"
         ) from error
     _taking_part[service] = WeakMethod(forget)
+
+
+def _refuse_import_by_multiprocessing() -> None:
+    """Raise `SingletonJobError` if this is a new child of `multiprocessing` that imports the program of its parent.
+
+    With the start methods `spawn` and `forkserver` a child does that before its own work. An app that started there
+    would run in place of that work, and outlive the parent. `_inheriting` is set meanwhile: CPython itself refuses to
+    start a process while it is (`spawn._check_not_importing_main`).
+    """
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise SingletonJobError(
+            "the app is started while multiprocessing imports the program into a child process; write"
+            ' `if __name__ == "__main__":` above the line that starts it, or start it in the function of the child'
+        )
 
 
 @cache

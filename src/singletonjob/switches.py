@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from typing import TYPE_CHECKING
 
-from .user_code import UserCode, is_foreign
+from .user_code import UserCode, awaited_in, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +31,9 @@ async def follow_switch(
     while True:
         try:
             with user_code:
-                answer = ask()
-                on = bool(await answer if inspect.isawaitable(answer) else answer)
+                context = contextvars.copy_context()  # what one question sets does not show in the next one
+                answer = context.run(ask)
+                on = bool(await awaited_in(context, answer) if inspect.isawaitable(answer) else answer)
         except BaseException as error:
             if is_foreign(error, task):
                 raise

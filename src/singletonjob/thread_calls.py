@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from .threads import DaemonWorker
 
-__all__ = ["JobThread", "ThreadCalls", "run_in_thread", "with_context_kept"]
+__all__ = ["JobThread", "ThreadCalls", "run_in_thread"]
 
 T = TypeVar("T")
-H = TypeVar("H")
 
 
 class ThreadCalls:
@@ -71,13 +70,12 @@ class JobThread:
         self._user_code = UserCode()
         self._worker: DaemonWorker | None = None
 
-    async def call(self, calls: ThreadCalls, function: Callable[[], T]) -> T:
-        """Return what `function()` returns in the thread, where it sees the context variables of this task.
+    async def call(self, calls: ThreadCalls, function: Callable[[], T], context: contextvars.Context) -> T:
+        """Return what `function()` returns in the thread, where it reads and sets the context variables of `context`.
 
         A function that has begun stays in `calls` until it has ended, whatever becomes of this task. If the task is
         cancelled before that, the function is never called.
         """
-        context = contextvars.copy_context()
         turn = threading.Lock()  # taken by whichever comes first: the thread that begins, or our end from outside
 
         def call() -> T:
@@ -104,25 +102,6 @@ class JobThread:
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
-
-
-def with_context_kept(function: Callable[[H], T]) -> tuple[Callable[[H], T], Callable[[], None]]:
-    """Return `function`, and what sets in this task the context variables that it has set in a thread."""
-    contexts: list[contextvars.Context] = []
-
-    def kept(handle: H) -> T:
-        try:
-            return function(handle)
-        finally:
-            contexts.append(contextvars.copy_context())
-
-    def set_here() -> None:
-        for context in contexts:
-            for variable, value in context.items():
-                if variable.get(None) is not value:
-                    variable.set(value)
-
-    return kept, set_here
 
 
 async def run_in_thread(calls: ThreadCalls, function: Callable[[], T]) -> T:

@@ -1,20 +1,28 @@
-"""Calls of the user's code: which exceptions are the call's own, and the end of a process that the code has forked."""
+"""Calls of the user's code: their context variables, which exceptions are their own, how a fork of theirs ends."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from inspect import iscoroutine
+from types import coroutine
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .signals import handles_interrupts
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine, Generator
     from types import TracebackType
 
-__all__ = ["UserCode", "is_foreign"]
+__all__ = ["UserCode", "awaited_in", "inside", "is_foreign"]
+
+inside: contextvars.ContextVar[object] = contextvars.ContextVar("singletonjob_inside", default=None)
+"""The start of an app, a `Service`, of whose code the caller is a part: of a body, hook or switch, or of a task or
+thread that one of those started and that has a copy of its context."""
 
 
 def is_foreign(error: BaseException, task: asyncio.Task[None] | None) -> bool:
@@ -34,6 +42,35 @@ def is_foreign(error: BaseException, task: asyncio.Task[None] | None) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return task.cancelling() > 0
     return isinstance(error, GeneratorExit) and asyncio.current_task(task.get_loop()) is not task
+
+
+@coroutine
+def awaited_in(context: contextvars.Context, awaitable: Awaitable[Any]) -> Generator[Any, None, Any]:
+    """Await `awaitable` in this task, but in `context`: the context variables that it sets stay there.
+
+    `await awaited_in(context, answer)`. The task stays the same one, so that its cancellation reaches the awaitable as
+    it always does.
+    """
+    one: Coroutine[Any, Any, Any] = awaitable if iscoroutine(awaitable) else _as_coroutine(awaitable)
+    send, throw = one.send, one.throw
+    error: BaseException | None = None
+    while True:
+        try:
+            waits_for = context.run(send, None) if error is None else context.run(throw, error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            error = None  # a traceback whose frames name the error is a cycle
+        try:
+            yield waits_for
+        except BaseException as thrown:
+            error = thrown
+        finally:
+            waits_for = None  # a failed future names its error
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> object:
+    return await awaitable
 
 
 class UserCode:

@@ -20,6 +20,7 @@ from singletonjob import (
     RunFinished,
     SingletonJobError,
     SingletonJobs,
+    SteppedDown,
     TicksDropped,
 )
 from singletonjob.testing import virtual_time
@@ -250,6 +251,26 @@ def test_the_app_answers_meanwhile_and_can_be_used_again() -> None:
                 virtual_time(START, app)
         assert not app.is_leader("tick")
     assert sum(isinstance(event, RunFinished) for event in heard) == 4
+
+
+@pytest.mark.parametrize("way", ["stop", "stop in a sync body", "astop"])
+def test_a_body_that_stops_its_app_lets_all_jobs_drain_as_in_life(way: str) -> None:
+    app, reasons = SingletonJobs("pricing"), list[str]()
+    app.subscribe(lambda event: reasons.append(event.reason) if isinstance(event, SteppedDown) else None)
+
+    async def stopping(run: Run) -> None:
+        await app.astop() if way == "astop" else app.stop()
+        await asyncio.sleep(0)
+
+    app.interval("1m", name="stopping")((lambda: app.stop()) if "sync" in way else stopping)
+    app.interval("1s", name="other")(lambda: None)
+    with virtual_time(START, app) as world:
+        world.run_for("10m")
+        assert len(world.runs_of("stopping")) == 1
+        assert [run.outcome for run in world.runs_of("stopping")] == ["ok"]
+        assert world.runs_of("stopping")[0].ended == world.runs_of("stopping")[0].started, "it did not wait for itself"
+        assert reasons == ["shutdown", "shutdown"]
+        assert not app.is_leader("other")
 
 
 def test_several_apps_share_one_time() -> None:

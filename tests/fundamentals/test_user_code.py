@@ -7,6 +7,7 @@ import contextvars
 import sqlite3
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -552,3 +553,116 @@ def test_a_loop_that_is_closed_without_a_word_keeps_the_lease_while_work_of_a_ru
         time.sleep(0.01)
     go_on.set()
     wait_for(lambda: store._records["pricing", "job"].holder is None, 3)
+
+
+# -- context variables -------------------------------------------------------------------------------------------------
+
+
+class Bind(IntervalJob, every="1s", name="job"):
+    """An async job whose hooks and runs each bind the variable, and keep what they saw before."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self.token: contextvars.Token[str]
+
+    def see(self, who: str) -> None:
+        self.seen.append((who, bound.get()))
+
+    async def on_elected(self, term: Term) -> None:
+        self.see("on_elected")
+        await asyncio.sleep(0.01)
+        self.token = bound.set("by on_elected")
+
+    async def execute(self, run: Run) -> None:
+        self.see("run")
+        bound.set("by a run")
+        await asyncio.sleep(0.01)
+        assert bound.get() == "by a run", "also after an await"
+        assert await asyncio.create_task(self.ask()) == "by a run", "a child task starts with a copy"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(10)
+        assert bound.get() == "by a run", "also after a cancellation that ended inside"
+        assert await run.to_thread(bound.get) == "by a run"
+
+    async def ask(self) -> str:
+        return bound.get()
+
+    async def on_stepped_down(self, reason: str) -> None:
+        self.see("on_stepped_down")
+        bound.reset(self.token)
+
+
+class BindInThread(Bind, name="job"):
+    """The same with a sync body and sync hooks."""
+
+    def on_elected(self, term: Term) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.see("on_elected")
+        self.token = bound.set("by on_elected")
+
+    def execute(self, run: Run) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.see("run")
+        bound.set("by a run")
+
+    def on_stepped_down(self, reason: str) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.see("on_stepped_down")
+        bound.reset(self.token)
+
+
+@pytest.mark.usefixtures("_paced")
+@pytest.mark.parametrize("kind", [Bind, BindInThread], ids=["async", "sync"])
+def test_each_run_sees_what_was_bound_at_the_start_and_by_on_elected_and_nothing_of_other_runs_and_terms(
+    kind: type[Bind],
+) -> None:
+    async def main() -> None:
+        app, job = SingletonJobs("pricing", store=memory()), kind()
+        app.add(job)
+        bound.set("before the start")
+        with Capture() as logs:
+            async with running(app) as replica:
+                for _ in range(2):
+                    await asyncio.sleep(2.5)
+                    lease = replica.service.leases["job"]
+                    replica.service.runners["job"]._resign(lease)
+                    await asyncio.sleep(20)
+            assert not logs.of("hook-failed")
+        terms = ",".join(who for who, _ in job.seen).split("on_elected,")[1:]
+        assert len(terms) >= 2
+        assert all(term.startswith("run,run,") for term in terms)
+        expected = {"on_elected": "before the start", "run": "by on_elected", "on_stepped_down": "by on_elected"}
+        assert dict(job.seen) == expected
+        assert set(job.seen) == set(expected.items())
+
+    run_virtually(main())
+
+
+def test_what_a_switch_an_interval_or_a_subscriber_binds_is_gone_with_its_call() -> None:
+    async def main() -> None:
+        app, seen = SingletonJobs("pricing", store=memory()), dict[str, set[str]]()
+
+        def see(who: str) -> None:
+            seen.setdefault(who, set()).add(bound.get())
+            bound.set(f"by a {who}")
+
+        async def switch() -> bool:
+            await asyncio.sleep(0.01)
+            see("switch")
+            return True
+
+        def every() -> float:
+            see("interval")
+            return 1.0
+
+        @app.interval(every, name="job", enabled=switch)
+        async def job() -> None:
+            seen.setdefault("run", set()).add(bound.get())
+
+        for name in ("first subscriber", "second subscriber"):
+            app.subscribe(lambda _event, name=name: see(name))  # type: ignore[misc]
+        async with running(app):
+            await asyncio.sleep(10)
+        assert seen == {
+            who: {"nothing"} for who in ("switch", "interval", "run", "first subscriber", "second subscriber")
+        }
+
+    run_virtually(main())

@@ -137,6 +137,20 @@ def test_c24_two_jobs_of_one_name_are_an_error_naming_both_places(jobs: Jobs) ->
     assert jobs.only() is first
 
 
+def test_a_cell_that_is_run_again_is_told_to_make_the_app_again(jobs: Jobs) -> None:
+    source = "@app.interval(1)\ndef tick(): ...\n"
+    for cell in ("<ipython-input-1>", "<ipython-input-2>"):
+        code, names = compile(source, cell, "exec"), {"__name__": "__main__", "app": jobs}
+        if cell == "<ipython-input-1>":
+            exec(code, names)  # noqa: S102 - as a notebook does
+            continue
+        with pytest.raises(DuplicateJobError, match="make a new SingletonJobs in that source, above the job; if these"):
+            exec(code, names)  # noqa: S102 - as above
+        jobs.freeze()
+        with pytest.raises(ConfigError, match=r"has started; .*in a notebook: app\.stop\(\), then run the cell"):
+            exec(code, names)  # noqa: S102 - as above
+
+
 def test_c24_a_module_imported_under_two_names_shows_as_two_places(jobs: Jobs) -> None:
     source = "@app.interval(1)\ndef tick(): ...\n"
     exec(compile(source, "tasks.py", "exec"), {"__name__": "__main__", "app": jobs})  # noqa: S102 - a module twice

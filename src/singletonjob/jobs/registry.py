@@ -97,11 +97,21 @@ class Registry:
 
     def _register(self, job: JobDefinition) -> None:
         if self._frozen:
-            raise ConfigError(f"[Job: {job.name}] {job.place}: the app has started; register all jobs before it starts")
+            raise ConfigError(
+                f"[Job: {job.name}] {job.place}: the app has started; register all jobs before it starts (in a"
+                " notebook: app.stop(), then run the cell that makes the app again, and those with its jobs)"
+            )
         other = self._jobs.setdefault(job.name, job)
         if other is not job:
+            # The same function twice: its source was executed again, and name= would be no help.
+            again = other.place.partition(" (")[0] == job.place.partition(" (")[0]
+            way_out = (
+                "if this is one job whose source ran twice (a notebook's cell, a reloaded module), make a new"
+                " SingletonJobs in that source, above the job; if these are two jobs, write name= on one of them"
+            )
             raise DuplicateJobError(
-                f"[Job: {job.name}] two jobs have this name: {other.place} and {job.place}; write name= on one of them"
+                f"[Job: {job.name}] two jobs have this name: {other.place} and {job.place};"
+                f" {way_out if again else 'write name= on one of them'}"
             )
         for wrap in self._wraps:
             self._jobs[job.name] = wrap(self._jobs[job.name])

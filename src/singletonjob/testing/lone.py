@@ -7,6 +7,8 @@ and its timers are the library's own; what the store would remember from term to
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -21,6 +23,7 @@ from ..journal import Journal
 from ..stores.protocol import Acquire, Claimed, Granted, NotClaimed, Progress, Release
 from ..stores.rules import Record, apply
 from ..switches import follow_switch
+from ..user_code import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,6 +82,7 @@ class Lone:
     callbacks: bool = True  # somebody listens to events
     ready: bool = True
     store_up: bool = True
+    loop_thread: int = 0  # whoever asks is not on it
     node: str = NODE
 
     def __init__(
@@ -105,20 +109,15 @@ class Lone:
         self._tasks: list[asyncio.Task[None]] = []
         self._quiet = asyncio.Event()  # no term is in hand
         self._away = self._stopping = False
+        self.stopped: threading.Event = threading.Event()  # never set: its world ends it
+        self.request_stop: Callable[[], object] = partial(self.post, lambda _now: self.drain())
         this: Any = self
+        roles: dict[str, Any] = dict.fromkeys(("elector", "heartbeat", "service"), this)
         for job, options in jobs:
             if options.enabled is False:
                 continue
-            runner = self.runners[job.name] = Runner(
-                job,
-                options,
-                clock=clock,
-                timers=timers,
-                elector=this,
-                heartbeat=this,
-                journal=self._journal,
-                service=this,
-            )
+            runner = Runner(job, options, clock=clock, timers=timers, journal=self._journal, **roles)
+            self.runners[job.name] = runner
             usual = options.lock_expiry - options.margin
             self._seats[job.name] = _Seat(runner, Record(), usual if usable is None else usable)
 
@@ -126,6 +125,10 @@ class Lone:
 
     def start(self) -> None:
         """Lead every job from now on; one with a live switch when that says so."""
+        contextvars.copy_context().run(self._start)
+
+    def _start(self) -> None:
+        inside.set(self)
         for name, seat in self._seats.items():
             runner = seat.runner
             self._start_runner(runner)
