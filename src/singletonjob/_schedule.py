@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ._errors import ScheduleError
@@ -50,7 +50,7 @@ MISSED_LIMIT: Final = 1_000
 _TICK_AHEAD = 10_000_000
 # Likewise for slots. The store refuses and ignores slots beyond the same limit.
 _SLOT_AHEAD = 600_000_000
-_LATE_LIMIT = 60_000_000
+_LATE_LIMIT = 60.0
 
 # Not frozen, and no named tuples: some are made with every tick, and those take twice as long to make.
 
@@ -272,10 +272,11 @@ class _FixedRateTicker:
 class CronSchedule:
     """The slots of `cron`, each run at most once across the fleet; `misfire` says what becomes of missed ones.
 
-    `skip`: the newest due slot still runs if it is at most `late_limit` seconds late (default: the smaller of 60 s and
-    half the gap to the next slot), unless the job's own previous run made it late. `fire_once`: one run for all that
-    was missed, for the newest of them. `catch_up`: the newest `catch_up_limit` of them, oldest first. All others are
-    reported as missed. Raises `ScheduleError` for a value out of range.
+    `skip`: the newest due slot still runs, unless the job's own previous run made it late. `fire_once`: one run for all
+    that was missed, for the newest of them. `catch_up`: the newest `catch_up_limit` of them, oldest first. No slot runs
+    more than `late_limit` seconds late. `inf` is no limit. None stands for no limit, too, but with `skip` for the
+    smaller of 60 s and half the gap to the next slot. What does not run is reported as missed. Raises `ScheduleError`
+    for a value out of range.
     """
 
     __slots__ = ("catch_up_limit", "cron", "late_limit", "mark", "misfire")
@@ -315,24 +316,28 @@ class CronSchedule:
 
     def choose(self, slots: Sequence[int], now: int, overlapped: bool) -> int | None:
         """The index in the due `slots` (not empty) of the one to run; `overlapped`: a run dropped the newest."""
-        if self.misfire == "catch_up":
-            return max(0, len(slots) - self.catch_up_limit)
-        if self.misfire == "skip":
-            latest = self.latest(slots[-1])
-            if overlapped or (latest is not None and now > latest):
-                return None
-        return len(slots) - 1
+        if self.misfire == "skip" and overlapped:
+            return None
+        first = max(0, len(slots) - self.catch_up_limit) if self.misfire == "catch_up" else len(slots) - 1
+        for index in range(first, len(slots)):
+            latest = self.latest(slots[index])
+            if latest is None or now <= latest:
+                return index
+        return None
 
     def latest(self, slot: int) -> int | None:
         """Until when `slot` may start, in microseconds; None: however late."""
-        if self.misfire != "skip":
-            return None
-        limit: float = _LATE_LIMIT
+        limit = self.limit(slot)
+        return slot + int(limit * 1e6) if isfinite(limit) else None
+
+    def limit(self, slot: int) -> float:
+        """How late `slot` may start, in seconds."""
         if self.late_limit is not None:
-            limit = self.late_limit * 1e6
-        elif (following := self.cron.after(slot)) is not None:
-            limit = min(limit, (following - slot) / 2)
-        return slot + int(limit) if isfinite(limit) else None
+            return self.late_limit
+        if self.misfire != "skip":
+            return inf
+        following = self.cron.after(slot)
+        return _LATE_LIMIT if following is None else min(_LATE_LIMIT, (following - slot) / 2e6)
 
 
 class _CronTicker:

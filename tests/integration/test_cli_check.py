@@ -247,3 +247,27 @@ def test_c103_c107_a_configuration_that_is_wrong_is_one_line_and_exit_code_2(
     assert expected in output.err
     assert output.err.count("\n") == 1
     assert output.out == ""
+
+
+def test_the_late_limit_in_force_is_printed_for_each_policy(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = ["from singletonjob import SingletonJobs", 'app = SingletonJobs("pricing", "memory")']
+    wanted: dict[str, float | None] = {}
+    for number, (slots, words, limit) in enumerate(
+        [
+            ("0 3 * * *", "", 60.0),
+            ("* * * * *", "", 30.0),
+            ("* * * * *", "late_limit=None", None),
+            ("* * * * *", "late_limit='2h'", 7200.0),
+            ("* * * * *", "misfire='fire_once'", None),
+            ("* * * * *", "misfire='fire_once', late_limit='1h'", 3600.0),
+            ("* * * * *", "misfire='catch_up', late_limit=None", None),
+        ]
+    ):
+        wanted[f"job-{number}"] = limit
+        jobs.append(f"app.cron({slots!r}, name='job-{number}', {words})(lambda: None)")
+    (workplace / "limits.py").write_text("\n".join(jobs))
+    assert main(["check", "limits:app", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {name: job["options"]["late_limit"]["value"] for name, job in report["jobs"].items()} == wanted

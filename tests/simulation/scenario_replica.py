@@ -53,7 +53,8 @@ class Job(NamedTuple):
 
     @property
     def plan(self) -> JobPlan:
-        return JobPlan(self.name, self.shape, self.every, self.misfire, {}, sync=self.sync)
+        limited = "late_limit" in self.more
+        return JobPlan(self.name, self.shape, self.every, self.misfire, {}, sync=self.sync, limited=limited)
 
     @property
     def sync(self) -> bool:

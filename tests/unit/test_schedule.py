@@ -395,7 +395,9 @@ def test_c15_a_daily_slot_runs_once_although_each_wake_is_early() -> None:
         (CronSchedule(EACH_MINUTE, late_limit=300), NOON + 300 * SECOND),
         (CronSchedule(EACH_MINUTE, late_limit=math.inf), None),
         (CronSchedule(EACH_MINUTE, "fire_once"), None),
-        (CronSchedule(EACH_MINUTE, "catch_up", late_limit=1), None),
+        (CronSchedule(EACH_MINUTE, "catch_up"), None),
+        (CronSchedule(EACH_MINUTE, "fire_once", late_limit=1), NOON + SECOND),
+        (CronSchedule(EACH_MINUTE, "catch_up", late_limit=1), NOON + SECOND),
     ],
 )
 def test_a_due_slot_says_until_when_it_may_start(schedule: CronSchedule, latest: int | None) -> None:
@@ -442,6 +444,29 @@ def test_skip_runs_the_newest_slot_up_to_its_late_limit(cron: Cron, limit: float
     drive.take()
     assert [due.slot for due in drive.starts] == ([NOON] if runs else [])
     assert drive.missed == ([] if runs else [Missed(1, NOON, NOON, "late")])
+
+
+@pytest.mark.parametrize(
+    ("misfire", "limit", "runs", "missed"),
+    [
+        ("skip", 1799.0, [], 3),
+        ("fire_once", 1799.0, [], 3),
+        ("catch_up", 1799.0, [], 3),
+        ("skip", math.inf, [2], 2),
+        ("fire_once", 1800.0, [2], 2),
+        ("catch_up", 5400.0, [1, 2], 1),
+        ("catch_up", math.inf, [0, 1, 2], 0),
+    ],
+)
+def test_no_slot_runs_later_than_the_late_limit_whatever_the_policy(
+    misfire: MisfirePolicy, limit: float, runs: list[int], missed: int
+) -> None:
+    drive = Drive(CronSchedule(HOURLY, misfire, late_limit=limit), wall=NOON - 1)
+    drive.wall = NOON + 5 * HOUR // 2
+    while due := drive.take().due:
+        drive.end(due)
+    assert [(due.scheduled - NOON) // HOUR for due in drive.starts] == runs
+    assert sum(one.count for one in drive.missed) == missed
 
 
 def test_c28_a_loop_blocked_for_three_seconds_over_a_slot_runs_it_once() -> None:

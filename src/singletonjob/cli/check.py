@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _report(found: Resolved, settled: AppOptions, flags: list[str]) -> dict[str,
             "schedule": when(job.schedule),
             "next": iso(upcoming[0]) if upcoming else None,
             "zone_data": _zone_data(job.schedule),
-            "options": _listed(_timing(job.schedule) | _plain(own), found.of_jobs[job.name]),
+            "options": _listed(_timing(job.schedule, now) | _plain(own), found.of_jobs[job.name]),
         }
         said = [own.warning] if own.warning else []
         said += job.schedule.cron.warnings if isinstance(job.schedule, CronSchedule) else ()
@@ -142,10 +143,16 @@ def _plain(options: JobOptions) -> dict[str, object]:
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
-def _timing(schedule: Schedule) -> dict[str, object]:
+def _timing(schedule: Schedule, now: int) -> dict[str, object]:
+    """What holds for the next slot after `now`, where that depends on it."""
     if isinstance(schedule, CronSchedule):
-        names = ("misfire", "catch_up_limit", "late_limit")
-        return {"tz": schedule.cron.tz, **{name: getattr(schedule, name) for name in names}}
+        limit = schedule.limit(schedule.cron.after(now) or now)
+        return {
+            "tz": schedule.cron.tz,
+            "misfire": schedule.misfire,
+            "catch_up_limit": schedule.catch_up_limit,
+            "late_limit": limit if isfinite(limit) else None,
+        }
     if isinstance(schedule, FixedRateSchedule):
         return {"offset": schedule.offset / 1e6}
     return {}

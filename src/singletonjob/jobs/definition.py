@@ -56,7 +56,9 @@ class CronKeywords(JobKeywords, total=False):
     """How many of them `catch_up` runs at most; default 10."""
 
     late_limit: Duration | None
-    """How late a slot may still run under `skip`; default the smaller of 60 s and half the gap to the next slot."""
+    """How late a slot may still run; None: however late. Default with `skip` the smaller of 60 s and half the gap to
+    the next slot, with the others no limit.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .._errors import ConfigError
@@ -121,8 +122,10 @@ def told(name: str, value: object) -> str:
             return f"{scheme}://***"  # a password with a question mark in it: where it begins cannot be told
         _, at, place = address.rpartition("@")
         return f"{scheme}://***@{place}" if at else place
-    if isinstance(value, float):
+    if isinstance(value, float) and isfinite(value):
         return f"{value:g} s"
+    if value == inf:
+        return "none"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .._errors import ConfigError, ScheduleError
 from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
 from .body import is_async
 from .duration import duration, positive
-from .options import read_optional, takes
+from .options import takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,6 +91,10 @@ def _read_limit(value: object, what: str) -> int:
     return value
 
 
+def _read_late_limit(value: object, what: str) -> float:
+    return inf if value is None else positive(value, what)
+
+
 TIMING_READERS: Mapping[Shape, Mapping[str, Reader]] = {
     "interval": {"every": _read_interval},
     "fixed_rate": {"every": _read_period, "offset": duration},
@@ -98,6 +103,6 @@ TIMING_READERS: Mapping[Shape, Mapping[str, Reader]] = {
         "tz": _unread,
         "misfire": _unread,
         "catch_up_limit": _read_limit,
-        "late_limit": read_optional,
+        "late_limit": _read_late_limit,
     },
 }

@@ -38,7 +38,7 @@ BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 class JobPlan(NamedTuple):
     """A job of the fleet. `bodies` are the weights of the kinds of body that its runs have.
 
-    `scale`: of its lease's durations, over those of the app.
+    `scale`: of its lease's durations, over those of the app. `limited`: its slots have a `late_limit` of their own.
     """
 
     name: str
@@ -48,6 +48,7 @@ class JobPlan(NamedTuple):
     bodies: Mapping[str, float]
     sync: bool = False
     scale: float = 1.0
+    limited: bool = False
 
 
 class Bodies:

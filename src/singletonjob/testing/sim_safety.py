@@ -245,7 +245,8 @@ def _s6_a_claimed_slot_runs(case: Case) -> Iterator[Found]:
     for (job, token, slot), when in case.history.claims.items():
         lease = case.history.leases[job, token]
         lives = any(heard > when + soon for heard, _ in lease.good)
-        if case.plans[job].misfire == "skip" or not lives or (job, token, slot) in ran:
+        plan = case.plans[job]
+        if plan.misfire == "skip" or plan.limited or not lives or (job, token, slot) in ran:
             continue  # a slot that is late is skipped
         if any(one.kind == "no_threads" and one.begin < when + soon and one.end > when for one in case.history.faults):
             continue  # a run that has no thread has failed
