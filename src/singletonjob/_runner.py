@@ -394,7 +394,7 @@ class Runner:
                 lease.done = lease.done if slot is None else slot
                 self._previous_end, lease.ended_at = ended
                 self.counts.ran(result[0], lateness, lease.ended_at - boot, ended)
-                if telling or self._ledger.dropping or result is not RAN_WELL:
+                if telling or self._ledger.unsettled or result is not RAN_WELL:
                     reason = self._cut or self._reason or "lost"
                     self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
                 with self._user_code:  # an interval may be a function

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ._schedule import CronSchedule
+from .failed_calls import FailedCalls
 from .instants import instant
 from .jobs.sources import told
 from .log_writer import logger, shown, wanted, write
@@ -49,6 +50,7 @@ class Journal:
         self.project = project
         self.node = node
         self._now = now
+        self._failed = FailedCalls(self.say, now)
         self._said: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
         self._in_a_row: dict[str, int] = {}
@@ -154,8 +156,8 @@ class Journal:
         self.say(logging.WARNING, "loop-blocked", text, job=jobs[0] if len(jobs) == 1 else None)
 
     def switch_failed(self, job: str, error: BaseException, *, kept: bool) -> None:
-        text = f"the live switch raised {shown(error)}; it stays {'on' if kept else 'off'}"
-        self.say(logging.WARNING, "switch-failed", text, job=job)
+        what = f"the live switch stays {'on' if kept else 'off'}, because it raised"
+        self._failed.failed("switch-failed", what, error, job=job, level=logging.WARNING)
 
     def misfired(self, job: str, token: int, count: int, cause: MisfireCause, first: str, last: str, wall: str) -> None:
         """The first of a cause, then at most one summary a minute: a job of every second may miss them all.
@@ -205,22 +207,25 @@ class Journal:
 
     def run_timed_out(self, job: str, token: int, seconds: float) -> None:
         text = f"run ended at its timeout, after {seconds:.3g} s"
-        self.say(logging.WARNING, "run-timeout", text, job=job, token=token)
+        self._failed.failed("run-timeout", text, None, job=job, token=token, level=logging.WARNING)
 
     # -- ERROR -----------------------------------------------------------------------------------------------------
 
     def run_failed(self, job: str, token: int, error: BaseException) -> None:
-        self.say(logging.ERROR, "run-failed", f"run failed: {shown(error)}", job=job, token=token, error=error)
+        self._failed.failed("run-failed", "run failed", error, job=job, token=token)
+
+    def settle(self, job: str, *, at_once: bool = False) -> bool:
+        """Tell the failures that are held back, if it is time; return True while more of them are."""
+        return self._failed.settle(job, at_once=at_once)
 
     def hook_failed(self, job: str, token: int, hook: str, error: BaseException) -> None:
-        self.say(logging.ERROR, "hook-failed", f"{hook} raised {shown(error)}", job=job, token=token, error=error)
+        self._failed.failed("hook-failed", f"{hook} raised", error, job=job, token=token)
 
     def schedule_failed(self, job: str, token: int, error: BaseException) -> None:
-        text = f"giving the term up: {shown(error)}"
-        self.say(logging.ERROR, "schedule-failed", text, job=job, token=token, error=error)
+        self._failed.failed("schedule-failed", "giving the term up", error, job=job, token=token)
 
     def subscriber_failed(self, error: BaseException) -> None:
-        self.say(logging.ERROR, "subscriber-failed", f"a subscriber raised {shown(error)}", error=error)
+        self._failed.failed("subscriber-failed", "a subscriber raised", error)
 
     def failed(self, event: str, text: str, error: BaseException | None = None, job: str | None = None) -> None:
         self.say(logging.ERROR, event, text, job=job, error=error)

@@ -28,10 +28,10 @@ class Ledger:
 
     `usable` is how long a term lasts after its last good request was sent, in seconds.
 
-    `dropping`: the last tick was not run.
+    `unsettled`: the end of a run must be told here, because the last tick was not run, or failures are held back.
     """
 
-    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "_usable", "dropping")
+    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "_usable", "unsettled")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Ledger:
         self._journal = journal
         self._callbacks = callbacks
         self._tell = tell
-        self.dropping: bool = False
+        self.unsettled: bool = False
         self._slotless = 0  # the term of which it was said that no slot is to come
 
     def elected(self, lease: Lease) -> None:
@@ -60,6 +60,7 @@ class Ledger:
             self._tell(Elected(job=self._job, token=lease.token))
 
     def stepped_down(self, lease: Lease, reason: Reason) -> None:
+        self._journal.settle(self._job, at_once=True)
         if self._callbacks:
             self._tell(SteppedDown(job=self._job, token=lease.token, reason=reason))
 
@@ -74,8 +75,7 @@ class Ledger:
         self, lease: Lease, seconds: float, outcome: Outcome, error: BaseException | None, reason: str
     ) -> None:
         """`reason`: what a cancelled run was cancelled for."""
-        if self.dropping:
-            self.dropping = False
+        if self.unsettled:
             self._journal.tick_ran(self._job)
         self._journal.run_ended(self._job, lease.token, outcome, seconds)
         if error is not None:
@@ -84,6 +84,7 @@ class Ledger:
             self._journal.run_timed_out(self._job, lease.token, seconds)
         elif outcome == "cancelled":
             self._journal.run_cancelled(self._job, lease.token, reason)
+        self.unsettled = self._journal.settle(self._job)
         if self._callbacks:
             self._tell(RunFinished(job=self._job, token=lease.token, outcome=outcome, duration=seconds, error=error))
 
@@ -109,7 +110,7 @@ class Ledger:
                 self._counts.dropped_overlap += late
             else:
                 self._counts.dropped_late += late
-            self.dropping = True
+            self.unsettled = True
             self._journal.dropped(self._job, lease.token, late, cause)
             if self._callbacks:
                 self._tell(TicksDropped(job=self._job, count=late, cause=cause))

@@ -79,11 +79,12 @@ class Lines:
     def _line(self, call: ast.Call, names: dict[str, ast.expr]) -> tuple[ast.expr, ast.expr] | None:
         """The expressions for level and event."""
         owner, _, name = ast.unparse(call.func).rpartition(".")
-        ours = owner == "self" or owner.endswith("journal")
+        ours = owner == "self" or owner.endswith(("journal", "_failed"))
         if (name == "say" and ours) or (name == "write" and not owner):
             return call.args[0], call.args[1]
         if name in self.WRAPPERS and (ours or name == "_warn"):
-            return ast.Constant("ERROR" if name == "failed" else "WARNING"), call.args[0]
+            usual: ast.expr = ast.Constant("ERROR" if name == "failed" else "WARNING")
+            return next((word.value for word in call.keywords if word.arg == "level"), usual), call.args[0]
         if name in self.LOGGERS and "logg" in owner:
             return ast.Constant(name.upper()), ast.Name("unknown")  # `write` is the only way to the logger
         return None
