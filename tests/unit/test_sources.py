@@ -407,3 +407,19 @@ def test_a_start_with_a_bad_option_in_the_environment_raises(monkeypatch: pytest
     app = SingletonJobs("pricing", "memory")
     with pytest.raises(ConfigError, match=r"^environment SINGLETONJOB_LOCK_EXPIRY: 'soon' is not a duration"):
         app.start()
+
+
+@pytest.mark.parametrize("off", ["both", "one", "none at all"])
+def test_an_app_of_which_all_jobs_are_off_needs_no_store(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINGLETONJOB_JOBS__PRICE_TICK__ENABLED", "no" if off != "none at all" else "yes")
+    monkeypatch.setenv("SINGLETONJOB_JOBS__REPORT__ENABLED", "no" if off == "both" else "yes")
+    app = SingletonJobs("pricing")
+    app.fixed_rate("500ms")(body("price_tick"))
+    app.cron("0 3 * * *")(body("report"))
+    if off != "both":
+        with pytest.raises(ConfigError, match="store: missing"):
+            app.start()
+        return
+    with app.in_thread():
+        assert app.health().ready
+        assert set(app.health().jobs.values()) == {"disabled"}

@@ -67,12 +67,13 @@ class Resolved:
     def options(self) -> AppOptions:
         """The app's options, to start with.
 
-        Raises `ConfigError` where project or store is missing, and for values of app or job that do not go together.
+        Raises `ConfigError` where project or store is missing, and for values of app or job that do not go together. An
+        app that has jobs, all of them off, needs no store.
         """
-        options = _explained(self.app, partial(resolve_app, _values(self.app), notes=self.notes))
-        for job in self.jobs:
-            self.of_job(job.name)
-        return options
+        values = _values(self.app)
+        if self.jobs and all(self.of_job(job.name).enabled is False for job in self.jobs):
+            values.setdefault("store", "memory")  # which nobody asks for anything
+        return _explained(self.app, partial(resolve_app, values, notes=self.notes))
 
     def of_job(self, name: str) -> JobOptions:
         """The job's options. Raises `ConfigError` for values that do not go together."""
