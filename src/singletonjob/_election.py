@@ -786,6 +786,8 @@ class Elector:
             elif seat.phase == "follower":
                 self._give_back(seat, now)
             return
+        if verdict.foreign or verdict.token > seat.theirs.token:
+            self._effects.append(Note("following", seat.job, verdict.holder))
         if verdict.expires_in is None and not seat.warned:
             self._effects.append(Note("no-expiry", seat.job, verdict.holder))
         seat.warned = verdict.expires_in is None

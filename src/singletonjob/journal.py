@@ -54,8 +54,11 @@ class Journal:
         self._said: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
         self._in_a_row: dict[str, int] = {}
+        self._follows: set[str] = set()  # jobs of which it was said, since this replica started or led
         self._misfires: dict[str, tuple[int, str]] = {}  # not told yet: how many, and the first of them
         self._outage_told = False
+        self._answered = False
+        self._longest_wait = 0.0
         self.misfires: dict[tuple[str, MisfireCause], int] = {}  # all of them, by job and cause: lines are held back
 
     def say(
@@ -105,6 +108,7 @@ class Journal:
             if own.enabled is False:
                 self.disabled(job.name)
                 continue
+            self._longest_wait = max(self._longest_wait, own.max_backoff_delay)
             cron = job.schedule.cron if isinstance(job.schedule, CronSchedule) else None
             for warning in cron.warnings if cron is not None else ():
                 self.warn("schedule-warning", warning, job.name)
@@ -118,6 +122,7 @@ class Journal:
         self.say(logging.INFO, "started", f"started with key {self.project}:{job}:lock as {self.node}{more}", job=job)
 
     def elected(self, job: str, token: int) -> None:
+        self._follows.discard(job)
         text = f"became LEADER for {self.project}:{job}:lock"
         self.say(logging.INFO, "elected", text, job=job, token=token)
 
@@ -147,9 +152,13 @@ class Journal:
             ago = "" if silent is None else f" (last renewed {silent:.1f} s ago)"
             self.say(level, event, LOST[reason] + ago, job=job, token=token, reason=reason)
 
-    def run_long(self, job: str, token: int, seconds: float, lock_expiry: float) -> None:
+    def run_long(self, job: str, token: int, seconds: float, lock_expiry: float, timeout: float | None) -> None:
         text = f"a run is taking {seconds:.1f} s so far; the lease of {lock_expiry:g} s is renewed while it runs"
-        self.say(logging.WARNING, "run-long", text, job=job, token=token)
+        if timeout is None:
+            cure = "write timeout= to limit it, or warn_on_long_run=False if runs may last"
+            self.say(logging.WARNING, "run-long", f"{text}; {cure}", job=job, token=token)
+        else:
+            self.say(logging.INFO, "run-long", f"{text}; its timeout is {timeout:g} s", job=job, token=token)
 
     def loop_blocked(self, jobs: list[str], seconds: float, where: str) -> None:
         text = f"the job loop has been blocked for {seconds:.1f} s at {where}; running: {', '.join(jobs) or 'no job'}"
@@ -251,6 +260,7 @@ class Journal:
         self.say(logging.DEBUG, "run-ended", text, job=job, token=token)
 
     def beat(self, requests: int, seconds: float) -> None:
+        self._answered = True
         if wanted(logging.DEBUG):
             self.say(logging.DEBUG, "beat", f"{requests} requests answered in {seconds * 1e3:.3f} ms")
 
@@ -266,6 +276,9 @@ class Journal:
                 self.say(logging.INFO, event, text, job=job, token=token or None)
             case "resigned":
                 self.say(logging.INFO, event, "told by an operator to step down", job=job, token=token)
+            case "following" if job not in self._follows:
+                self._follows.add(job)
+                self.say(logging.INFO, event, f"standing by; {text} leads", job=job)
             case "release-failed":
                 self.say(logging.ERROR, event, "release failed; the lease is left to expire", job=job, token=token)
             case "run-did-not-stop":
@@ -274,7 +287,11 @@ class Journal:
             case "heartbeat-error":
                 if not self._quiet(event):
                     self._outage_told = True
-                    self.say(logging.ERROR, event, f"heartbeat error (attempt {number:.0f}): {text}")
+                    text = f"heartbeat error (attempt {number:.0f}): {text}"
+                    if not self._answered:
+                        text = f"{text}; no job runs here until the store answers, which is asked again each"
+                        text = f"{text} {self._longest_wait:g} s or sooner"
+                    self.say(logging.ERROR, event, text)
             case "job-error":
                 # What a node of a Cluster refuses, it refuses for each of its jobs: that is said once, with one.
                 if not self._quiet(f"{event} {job}") and not self._quiet(f"{event} {text}"):

@@ -65,8 +65,8 @@ class LoopWatch:
         for lease in self._leases.values():
             if (started := lease.run_started) is not None and self._long_run_at(lease, started) <= now:
                 lease.warned_at = now
-                expiry = self._options[lease.job].lock_expiry
-                self._journal.run_long(lease.job, lease.token, now - started, expiry)
+                options = self._options[lease.job]
+                self._journal.run_long(lease.job, lease.token, now - started, options.lock_expiry, options.timeout)
 
     def next_look(self, now: float) -> float:
         """When a run in flight will have taken long."""

@@ -795,3 +795,74 @@ def test_a_hook_and_a_subscriber_that_raise_are_errors_with_their_traceback() ->
         assert "no such dashboard" in logs.text(subscriber)
 
     run_virtually(main())
+
+
+# -- what an operator wants to know first -------------------------------------------------------------------------
+
+
+def test_a_store_that_is_down_at_the_start_is_said_to_stop_all_jobs_and_a_later_outage_is_not() -> None:
+    async def main() -> None:
+        store = Gate(memory())
+        store.error = StoreUnavailable("connection refused")
+        app = SingletonJobs("pricing", store=store, max_backoff_delay="7s")
+        app.interval("1s", name="job")(lasting(0))
+        with Capture() as logs:
+            replica = Replica(app).start()
+            await asyncio.sleep(30)
+            store.error = None
+            await asyncio.sleep(60)
+            store.error = StoreUnavailable("connection refused")
+            await asyncio.sleep(30)
+            await replica.stop()
+        first, later = (record.getMessage() for record in logs.of("heartbeat-error"))
+        told = "; no job runs here until the store answers, which is asked again each 7 s or sooner"
+        assert first == f"heartbeat error (attempt 1): connection refused{told}"
+        assert later == "heartbeat error (attempt 1): connection refused"
+
+    run_virtually(main())
+
+
+def test_a_follower_says_once_whom_it_follows_and_again_after_a_term_of_its_own() -> None:
+    async def main() -> None:
+        store = memory()
+        apps = [SingletonJobs("pricing", store=store) for _ in range(2)]
+        for app in apps:
+            app.interval("1s", name="job")(lasting(0))
+        with Capture() as logs:
+            first = Replica(apps[0]).start()
+            await asyncio.sleep(1)
+            second = Replica(apps[1]).start()
+            await asyncio.sleep(100)
+            (line,) = logs.of("following")
+            assert said(line) == (INFO, "job", None)
+            assert line.getMessage() == f"job: standing by; {first.service.node} leads"
+            await first.stop()
+            await asyncio.sleep(1)
+            third = Replica(apps[0]).start()
+            await asyncio.sleep(1)
+            assert [record.node for record in logs.of("following")] == [second.service.node, third.service.node]
+            await second.stop()
+            await third.stop()
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(("timeout", "level"), [(None, WARNING), ("30s", INFO)])
+def test_a_long_run_says_how_to_limit_it_unless_it_is_limited(timeout: str | None, level: int) -> None:
+    async def main() -> None:
+        app = SingletonJobs("pricing", store=memory())
+
+        async def long() -> None:
+            await asyncio.sleep(20)
+
+        app.interval("1h", name="job", timeout=timeout)(long)
+        with Capture() as logs:
+            replica = Replica(app).start()
+            await asyncio.sleep(15)
+            record = the_one(logs, "run-long")
+            await replica.stop()
+        assert record.levelno == level
+        cure = "write timeout= to limit it, or warn_on_long_run=False if runs may last"
+        assert record.getMessage().endswith(cure if timeout is None else "its timeout is 30 s")
+
+    run_virtually(main())

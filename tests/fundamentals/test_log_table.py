@@ -255,7 +255,7 @@ def test_line_by_line_a_life_with_all_its_troubles_is_told_as_the_table_says() -
             record.holder, record.token = "other", record.token + 1
             await up_to(520.0)
             lost = without_runs([line for line in told() if line[1] not in {"ticks-dropped", "run-long"}])
-            assert sorted(lost) == [("INFO", "run-cancelled"), ("WARNING", "lost")]
+            assert sorted(lost) == [("INFO", "following"), ("INFO", "run-cancelled"), ("WARNING", "lost")]
             assert all(record.exc_info is None for record in diary.last)
 
             lasts[0] = 0

@@ -54,7 +54,13 @@ def test_c86_an_outage_of_five_minutes_is_told_in_a_few_lines_and_the_retries_of
         lines = [record for record in logs.records if record.node == node and record.levelno >= logging.INFO]
         lines = [record for record in lines if record.event not in {"started", "elected", "released"}]
         assert 6 <= len(lines) <= 20 + 2 * count, [record.getMessage() for record in lines]
-        assert {record.event for record in lines} <= {"heartbeat-error", "store-up", "lost", "run-cancelled"}
+        assert {record.event for record in lines} <= {
+            "heartbeat-error",
+            "store-up",
+            "lost",
+            "run-cancelled",
+            "following",
+        }
     # While leases are alive, their holders ask on. After it, retries back off, each by its own time.
     late = [at - down for at in tries if 60 < at - down < outage]
     slots: dict[int, int] = {}

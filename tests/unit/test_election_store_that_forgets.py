@@ -156,7 +156,7 @@ def test_s8_a_store_that_went_back_to_an_old_lease_does_not_hide_the_one_that_it
         driver.elector.subscribed(0.0)
         refused(driver, 0.1, 9.0, 7)
         refused(driver, 1.0, expires_in, token)
-        assert driver.notes() == ["probation"], (expires_in, token)
+        assert driver.notes() == ["following", "probation"], (expires_in, token)
         granted(driver, 4.0)
         granted(driver, 11.0)
         assert driver.of(Began) == [], (expires_in, token)
