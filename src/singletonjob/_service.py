@@ -24,6 +24,7 @@ from .event_queue import EventQueue
 from .jobs.options import node_id
 from .journal import Journal
 from .loop_watch import Pulse
+from .signals import handles_interrupts
 from .stores import from_url
 from .switches import follow_switch
 from .threads import DaemonWorker
@@ -115,6 +116,7 @@ class Service:
         self.loop_thread: int = 0
         self._heartbeat_ended = asyncio.Event()
         self._silence_said = False
+        self._stop_told = False  # the heartbeat's thread alone uses it
 
     # -- up --------------------------------------------------------------------------------------------------------
 
@@ -228,11 +230,23 @@ class Service:
 
     def request_stop(self) -> None:
         """Begin to stop. Safe from any thread and from a signal handler, and while a body blocks the job loop."""
-        self._heartbeat.post(self._elector.stop)
+        self._heartbeat.post(self._stop_elector)
         if self._loop is None:
             self._stop_requested.set()  # before the start: nobody waits for it on another thread yet
         else:
             self.post(self._begin_stop)
+
+    def _stop_elector(self, now: float) -> None:
+        running = [lease.job for lease in list(self.leases.values()) if lease.run_started is not None]
+        if running and not self._stop_told:
+            self._journal.stopping({job: self._settings[job] for job in running}, signals=handles_interrupts())
+        self._stop_told = True
+        self._elector.stop(now)
+
+    def tell_of_exit(self) -> None:
+        """Say that the process ends now, and what becomes of its leases. Safe from any thread."""
+        if led := {job: options for job, options in self._settings.items() if self.is_leader(job)}:
+            self._journal.exits(led)
 
     def main_thread_ended(self) -> None:
         """Begin to stop because the process is about to exit."""
@@ -256,7 +270,7 @@ class Service:
     async def _stop(self) -> None:
         for runner in self.runners.values():
             runner.drain("shutdown")
-        self._heartbeat.post(self._elector.stop)
+        self._heartbeat.post(self._stop_elector)
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heartbeat_ended.wait(), self.longest_stop)

@@ -19,7 +19,7 @@ from .jobs.sources import told
 from .log_writer import logger, shown, wanted, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ._cron import Cron
     from ._model import MisfireCause, Reason
@@ -139,6 +139,15 @@ class Journal:
     def run_cancelled(self, job: str, token: int, reason: str) -> None:
         self.say(logging.INFO, "run-cancelled", f"run cancelled: {reason}", job=job, token=token, reason=reason)
 
+    def stopping(self, running: Mapping[str, JobOptions], *, signals: bool) -> None:
+        """`signals`: ours are the handlers of the process, so a second signal ends it."""
+        grace = max(options.shutdown_grace for options in running.values())
+        runs = "a run" if len(running) == 1 else f"{len(running)} runs"
+        text = f"stopping; {runs} in flight may take {grace:g} s more: {', '.join(running)}"
+        if signals:
+            text = f"{text}. A second signal ends the process at once, and {_next_leader(running)}"
+        self.say(logging.INFO, "stopping", text)
+
     # -- WARNING ---------------------------------------------------------------------------------------------------
 
     def stepped_down(self, job: str, token: int, reason: Reason, silent: float | None) -> None:
@@ -213,6 +222,10 @@ class Journal:
 
     def warn(self, event: str, text: str, job: str | None = None, token: int | None = None) -> None:
         self.say(logging.WARNING, event, text, job=job, token=token)
+
+    def exits(self, led: Mapping[str, JobOptions]) -> None:
+        text = f"a second signal ends the process; no lease is released, and {_next_leader(led)}: {', '.join(led)}"
+        self.say(logging.WARNING, "exits-at-once", text)
 
     def run_timed_out(self, job: str, token: int, seconds: float) -> None:
         text = f"run ended at its timeout, after {seconds:.3g} s"
@@ -336,3 +349,7 @@ def _next_slot(cron: Cron, wall: int) -> str:
     order = " (seconds first)" if len(cron.expression.split()) == 6 else ""
     when = f"{cron.local(following).isoformat()} ({cron.tz}), {instant(following).isoformat()} in UTC"
     return f"; cron {cron.expression!r}{order}, next at {when}"
+
+
+def _next_leader(led: Mapping[str, JobOptions]) -> str:
+    return f"another replica leads within {max(options.lock_expiry for options in led.values()):g} s"

@@ -17,7 +17,7 @@ from ._clock import SystemClock
 from .log_writer import is_blocked, write
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import FrameType
     from typing import NoReturn
 
@@ -32,9 +32,15 @@ LEAVE = 0.5
 """Seconds, of the last one of a stop, that the rest of the program has when everything is released."""
 
 
-def exit_now(code: int) -> NoReturn:
+def exit_now(code: int, last_words: Callable[[], object] | None = None) -> NoReturn:
     """End the process without waiting for a thread. Log handlers are flushed, unless one of them blocks."""
-    flush = threading.Thread(target=logging.shutdown, name="singletonjob-flush", daemon=True)
+
+    def flushed() -> None:
+        if last_words is not None:
+            last_words()
+        logging.shutdown()
+
+    flush = threading.Thread(target=flushed, name="singletonjob-flush", daemon=True)
     with suppress(RuntimeError):  # no thread can be started; a flush on this one might never return
         flush.start()
         flush.join(FLUSH)
@@ -51,19 +57,21 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
         yield
         return
     stopped = threading.Event()
-    signalled = False
+    signals = 0
     process = os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal signalled
+        nonlocal signals
         if os.getpid() != process:
             # A child that a body forked, of multiprocessing say: it must die of SIGTERM as if we were not there.
             signal.signal(number, before[number] or signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        if signalled:
+        signals += 1
+        if signals > 2:
             os._exit(128 + number)
-        signalled = True
+        if signals == 2:
+            exit_now(128 + number, service.tell_of_exit)
         service.request_stop()
         try:
             threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()

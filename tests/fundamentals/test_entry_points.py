@@ -109,7 +109,8 @@ def test_run_blocks_until_a_signal_then_releases_and_returns(number: signal.Sign
         out, log = process.communicate(timeout=20)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "returned None 1"
-    assert log.split() == ["started", "elected", "released"]
+    told = [event for event in log.split() if event != "stopping"]  # that one only if the run had not quite ended
+    assert told == ["started", "elected", "released"]
 
 
 # -- inside a running program --------------------------------------------------------------------------------------

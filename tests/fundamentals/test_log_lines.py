@@ -866,3 +866,33 @@ def test_a_long_run_says_how_to_limit_it_unless_it_is_limited(timeout: str | Non
         assert record.getMessage().endswith(cure if timeout is None else "its timeout is 30 s")
 
     run_virtually(main())
+
+
+def test_a_stop_says_which_runs_it_waits_for_and_how_long() -> None:
+    async def main() -> None:
+        app = app_on(gate(), shutdown_grace="7s")
+        for number in range(3):
+            app.interval("1h", name=f"job-{number}")(lasting(3 * number))
+        with Capture() as logs:
+            replica = Replica(app).start()
+            await asyncio.sleep(1)
+            await replica.stop()
+        text = (
+            "stopping; 2 runs in flight may take 7 s more: job-1, job-2"  # no signal handlers of ours: no more to say
+        )
+        assert the_one(logs, "stopping").getMessage() == text
+
+    run_virtually(main())
+
+
+def test_a_stop_that_waits_for_no_run_says_nothing_of_it() -> None:
+    async def main() -> None:
+        app = app_on(gate())
+        app.interval("1h", name="job")(lasting(0))
+        with Capture() as logs:
+            replica = Replica(app).start()
+            await asyncio.sleep(1)
+            await replica.stop()
+        assert logs.of("stopping") == []
+
+    run_virtually(main())

@@ -415,11 +415,12 @@ def test_a_second_sigterm_ends_the_process_at_once_while_a_body_blocks_the_loop(
     leaving = fleet.start(STUCK_FOR_GOOD)
     wait_for(lambda: leaving.runs(), what="a run")
     leaving.signal(signal.SIGTERM)
-    time.sleep(0.5)
+    wait_for(lambda: leaving.log("stopping"), what="what a stop waits for, although the loop is blocked")
     assert leaving.process.poll() is None
     again = leaving.signal(signal.SIGTERM)
     assert leaving.end() == 128 + signal.SIGTERM
     assert boot() - again < 2
+    assert leaving.log("exits-at-once")
 
 
 def test_a_program_that_starts_the_app_in_a_thread_and_returns_from_main_releases_its_lease(fleet: Fleet) -> None:
