@@ -33,7 +33,7 @@ for _number, _handler in (
         signal.signal(_number, _handler)
 
 # Nothing of the surroundings configures an app of a test, nor one of a process that a test starts.
-for _name in [name for name in os.environ if name.startswith(("SINGLETONJOB_", "KUBERNETES_"))]:
+for _name in [n for n in os.environ if n.startswith(("SINGLETONJOB_", "KUBERNETES_", "NOTIFY_SOCKET", "WATCHDOG_"))]:
     del os.environ[_name]
 
 

@@ -23,6 +23,7 @@ from .jobs.sources import resolve_sources
 from .preforking import call_off, joins_after_fork
 from .processes import enter_process
 from .signals import exit_now, stop_signals
+from .systemd import notifying
 from .user_code import inside
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ class SingletonJobs(Registry):
     def run(self) -> None:
         """Run the jobs until SIGTERM, SIGINT or `stop`, drain, release, and return. A second signal exits at once.
 
-        Raises `ConfigError` for options that do not go together, and `SingletonJobError` where an event loop runs
-        already. Where a run did not end within its grace, its lease is left to expire and the process exits with code
-        1.
+        Under systemd (NOTIFY_SOCKET) it reports READY=1, STOPPING=1 and WATCHDOG=1; so does `serve`. Raises
+        `ConfigError` for options that do not go together, and `SingletonJobError` where an event loop runs already.
+        Where a run did not end within its grace, its lease is left to expire and the process exits with code 1.
         """
         refuse_running_loop()
         asyncio.run(self._run())
@@ -121,11 +122,14 @@ class SingletonJobs(Registry):
     async def _serve(self, *, signals: bool) -> Service:
         require_asyncio()
         service = self._make()
-        with stop_signals(service, wanted=signals):
+        with stop_signals(service, wanted=signals), notifying(self.health, wanted=signals) as tell_systemd:
             self._begin(service)
+            # Not only when the store has answered: systemd ends a start that takes long, and would restart for ever.
+            tell_systemd("READY=1")
             try:
                 await service.until_stop_requested()
             finally:
+                tell_systemd("STOPPING=1")
                 await self._leave(service)
         return service
 
