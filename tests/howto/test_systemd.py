@@ -14,6 +14,7 @@ import pytest
 from howto.defaults import longest_stop
 from howto.page import File, steps
 from howto.place import ROOT
+from singletonjob.jobs.options import resolve
 
 UNITS = {step.name: step.text for step in steps((ROOT / "docs" / "systemd.md").read_text()) if isinstance(step, File)}
 
@@ -53,3 +54,11 @@ def test_a_unit_waits_longer_for_the_end_than_the_jobs_may_take(name: str) -> No
     assert unit.get("KillSignal", "SIGTERM") == "SIGTERM"
     assert "singletonjob run" in unit["ExecStart"]
     assert not re.search(r"\bsh\b", unit["ExecStart"])
+
+
+@pytest.mark.parametrize("name", ["pricing.service", "pricing@.service"])
+def test_a_unit_waits_for_ready_and_restarts_what_is_stuck_and_releases_good_jobs_first(name: str) -> None:
+    unit = service(name)
+    assert (unit["Type"], unit["NotifyAccess"], unit["WatchdogSignal"]) == ("notify", "main", "SIGTERM")
+    # After a suspend all jobs may look stuck for one heartbeat_interval (`docs/health.md`).
+    assert float(unit["WatchdogSec"].removesuffix("s")) >= 4 * resolve({}).heartbeat_interval
