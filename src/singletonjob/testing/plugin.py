@@ -1,10 +1,14 @@
-"""What pytest gets from this library: three fixtures, which load the rest of it when a test asks for one of them.
+"""What pytest gets from this library: three fixtures, which load the rest of it when a test asks for one of them, and a
+separate SQLite store for each worker of pytest-xdist.
 
-pytest imports this module in every project that has the library installed: it must cost next to nothing.
+Workers that share a store compete: a job runs in one of them, and tests in the others wait for a run in vain. pytest
+imports this module in every project that has the library installed: it must cost next to nothing.
 """
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +22,55 @@ if TYPE_CHECKING:
     from .world import virtual_time
 
 __all__ = ["singletonjob_app", "singletonjob_store", "singletonjob_time"]
+
+SHARED = "singletonjob_shared_store"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the ini option by which workers share a SQLite file."""
+    parser.addini(SHARED, "True: the workers of pytest-xdist share the SQLite file of SINGLETONJOB_STORE", "bool")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a worker, name a SQLite file of its own in SINGLETONJOB_STORE, which its child processes inherit."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    if worker is None or config.getini(SHARED) or _scheme() != "sqlite":
+        return
+    from shutil import rmtree
+    from tempfile import mkdtemp
+
+    directory = mkdtemp(prefix=f"singletonjob-{worker['workerid']}-")
+    config.add_cleanup(partial(rmtree, directory, ignore_errors=True))
+    os.environ["SINGLETONJOB_STORE"] = f"sqlite:///{directory}/leases.db"
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which store the workers have, if there are workers and they might share it."""
+    scheme = _scheme() if config.getoption("dist", "no") != "no" else "memory"
+    if scheme in {"", "memory"}:
+        return None
+    if scheme == "sqlite" and not config.getini(SHARED):
+        return f"singletonjob: each worker has a SQLite file of its own; {SHARED} = true lets them share one"
+    store = scheme if scheme == "sqlite" else f"{scheme}://..."
+    return (
+        f"singletonjob: all workers share the store {store}, so a job runs in one of them alone;"
+        " call app.configure(project=...) with the worker's name in conftest.py"
+    )
+
+
+def _scheme() -> str:
+    """The scheme of the store's URL in the environment or the options file; empty if neither names a store."""
+    url = os.environ.get("SINGLETONJOB_STORE", "").strip()
+    if not url and (os.environ.get("SINGLETONJOB_CONFIG") or os.path.exists("singletonjob.toml")):
+        from .._errors import ConfigError
+        from ..jobs.sheets import file_sheet
+
+        try:
+            setting = file_sheet(os.environ).app.get("store")
+        except ConfigError:  # an app of a test reports it, if there is one
+            return ""
+        url = str(setting.value).strip() if setting is not None else ""
+    return url.partition(":")[0].lower()
 
 
 @pytest.fixture
