@@ -55,11 +55,8 @@ def two_workers(
     variables = {"PYTHONPATH": os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])}
     variables |= {} if store is None else {"SINGLETONJOB_STORE": store}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    off = [
-        word
-        for name in ("cacheprovider", "randomly", "asyncio", "anyio", "hypothesispytest")
-        for word in ("-p", f"no:{name}")
-    ]
+    others = ("cacheprovider", "randomly", "asyncio", "anyio", "hypothesispytest")
+    off = [f"-pno:{name}" for name in others]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "2", "--rootdir", ".", *off, *arguments],
         cwd=directory,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,7 +62,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def _scheme() -> str:
     """The scheme of the store's URL in the environment or the options file; empty if neither names a store."""
     url = os.environ.get("SINGLETONJOB_STORE", "").strip()
-    if not url and (os.environ.get("SINGLETONJOB_CONFIG") or os.path.exists("singletonjob.toml")):
+    if not url and (os.environ.get("SINGLETONJOB_CONFIG") or Path("singletonjob.toml").exists()):
         from .._errors import ConfigError
         from ..jobs.sheets import file_sheet
 
