@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -67,9 +68,13 @@ def command(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def running(words: list[str], directory: Path) -> Generator[subprocess.Popen[str]]:
+def running(
+    words: list[str], directory: Path, environ: dict[str, str] | None = None
+) -> Generator[subprocess.Popen[str]]:
     """A process in the directory; it is killed at the end if it still runs."""
-    process = subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, cwd=directory, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield process
     finally:
@@ -96,6 +101,28 @@ def failed(words: list[str], directory: Path) -> str:
 
 
 # -- signals and exit codes ----------------------------------------------------------------------------------------
+
+
+def test_a_program_under_systemd_says_ready_and_that_it_lives_and_stopping_and_what_a_body_starts_cannot(
+    project: Path,
+) -> None:
+    (project / "jobs.py").write_text(
+        JOBS.replace("as file:", "as file:\n        assert 'NOTIFY_SOCKET' not in os.environ")
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(project / "notify"))
+        manager.settimeout(20)
+        environ = os.environ | {"NOTIFY_SOCKET": str(project / "notify"), "WATCHDOG_USEC": "200000"}
+        with running(command("jobs:app", "--store", "memory"), project, environ) as process:
+            told = [manager.recv(100) for _ in range(3)]
+            wait_for(lambda: runs(project))
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=20)
+            while told[-1] != b"STOPPING=1":
+                told.append(manager.recv(100))
+    assert told[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+    assert process.returncode == 0
+    assert "ERROR" not in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
