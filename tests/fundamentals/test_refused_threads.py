@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from singletonjob import SingletonJobs
+from singletonjob import Health, SingletonJobs
 from singletonjob.probes.server import HealthServer
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.sqlite_watch import Watch
+from singletonjob.systemd import notifying
 from singletonjob.threads import DaemonWorker
 from virtual_loop import Capture, PacedWorker, memory, run_virtually, running
 from waiting import until, wait_for
@@ -163,6 +164,19 @@ def test_the_probes_whose_thread_is_refused_close_their_port_and_can_be_started_
     server.stop()
     with server:
         assert server.port
+
+
+def test_an_app_runs_and_stops_though_the_thread_that_reports_to_systemd_is_refused(
+    refuse: Refusal, logs: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    refuse("singletonjob-systemd")
+    with notifying(lambda: Health.of({}, ready=True), wanted=True) as tell:
+        tell("READY=1")
+    assert [record.getMessage() for record in logs.records] == [
+        "systemd is told nothing: no thread can be started (can't start new thread)"
+    ]
+    assert os.environ["NOTIFY_SOCKET"] == "/run/systemd/notify"
 
 
 async def test_a_signal_stops_the_app_in_good_order_though_the_watchdog_is_refused(refuse: Refusal) -> None:
