@@ -54,14 +54,10 @@ def notifying(health: Callable[[], Health], *, wanted: bool) -> Generator[Callab
     except RuntimeError as error:
         write(logging.WARNING, "systemd-failed", f"systemd is told nothing: no thread can be started ({error})")
 
-    def tell(message: str) -> None:
-        if os.getpid() == process:  # a forked child has neither the thread nor a right to speak
-            messages.put(message)
-
     try:
-        yield tell
+        yield messages.put
     finally:
-        if os.getpid() == process:
+        if os.getpid() == process:  # a forked child does not have the thread, and must not have the variables
             messages.put(None)
             if thread.ident is not None:
                 thread.join(LEAVE)
