@@ -52,7 +52,7 @@ def notifying(health: Callable[[], Health], *, wanted: bool) -> Generator[Callab
     try:
         thread.start()
     except RuntimeError as error:
-        write(logging.WARNING, "systemd-failed", f"systemd is told nothing: no thread can be started ({error})")
+        write(logging.WARNING, "systemd-failed", f"nothing is reported to systemd: no thread can be started ({error})")
 
     try:
         yield messages.put

@@ -174,7 +174,7 @@ def test_an_app_runs_and_stops_though_the_thread_that_reports_to_systemd_is_refu
     with notifying(lambda: Health.of({}, ready=True), wanted=True) as tell:
         tell("READY=1")
     assert [record.getMessage() for record in logs.records] == [
-        "systemd is told nothing: no thread can be started (can't start new thread)"
+        "nothing is reported to systemd: no thread can be started (can't start new thread)"
     ]
     assert os.environ["NOTIFY_SOCKET"] == "/run/systemd/notify"
 
