@@ -9,6 +9,7 @@ More than 300 lines, because each log line stands here and nowhere else.
 from __future__ import annotations
 
 import logging
+import warnings
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ._schedule import CronSchedule
 from .failed_calls import FailedCalls
 from .instants import instant
 from .jobs.sources import told
+from .jobs.timing import schedule_warnings
 from .log_writer import logger, shown, wanted, write
 
 if TYPE_CHECKING:
@@ -27,7 +29,14 @@ if TYPE_CHECKING:
     from .jobs.options import JobOptions
     from .jobs.sources import Note
 
-__all__ = ["Journal"]
+__all__ = ["NO_JOBS", "Journal"]
+
+NO_JOBS = "the app has no jobs; write them in a module that is imported before the start"
+
+DISABLED = (
+    "the logger 'singletonjob' is disabled, so nothing of what it has to say is logged; write"
+    " 'disable_existing_loggers': False in the dictionary of logging.config.dictConfig (or pass it to fileConfig)"
+)
 
 QUIET = 60.0
 """What goes on and on is said at most once in so many seconds."""
@@ -101,6 +110,12 @@ class Journal:
                 text = f"{text} redis://host:6379/0, or sqlite:////path/leases.db if this container is all there is"
                 self.warn("store-warning", f"store: {text}")
         where = "" if store is None else f" in {name}"
+        jobs = tuple(jobs)
+        if not jobs:
+            self.warn("no-jobs", NO_JOBS)
+        if logger.disabled:
+            # The default of `dictConfig` and `fileConfig` does that to each logger that exists when they are called.
+            warnings.warn(DISABLED, RuntimeWarning, stacklevel=2)
         for note in notes:
             level = logging.WARNING if note.event == "unknown-job" else logging.INFO
             self.say(level, note.event, note.text, job=note.job)
@@ -110,7 +125,7 @@ class Journal:
                 continue
             self._longest_wait = max(self._longest_wait, own.max_backoff_delay)
             cron = job.schedule.cron if isinstance(job.schedule, CronSchedule) else None
-            for warning in cron.warnings if cron is not None else ():
+            for warning in schedule_warnings(job.schedule):
                 self.warn("schedule-warning", warning, job.name)
             self.started(job.name, where + ("" if cron is None else _next_slot(cron, wall)))
             if own.warning is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import logging.config
 import re
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -896,3 +898,38 @@ def test_a_stop_that_waits_for_no_run_says_nothing_of_it() -> None:
         assert logs.of("stopping") == []
 
     run_virtually(main())
+
+
+def test_an_app_without_jobs_and_a_fixed_rate_of_a_day_or_more_are_warned_of_at_the_start() -> None:
+    async def main() -> None:
+        with Capture() as logs:
+            await Replica(app_on(gate())).start().stop()
+            assert said(the_one(logs, "no-jobs")) == (WARNING, None, None)
+            app = app_on(gate())
+            app.fixed_rate("23h", name="short")(lasting(0))
+            app.fixed_rate("1d", name="daily")(lasting(0))
+            await Replica(app).start().stop()
+            assert said(the_one(logs, "schedule-warning")) == (WARNING, "daily", None)
+
+    run_virtually(main())
+
+
+def test_a_start_with_a_logger_that_dict_config_has_disabled_says_so_once_by_a_warning() -> None:
+    async def main() -> None:
+        app = app_on(gate())
+        app.interval("1s", name="job")(lasting(0))
+        for _ in range(2):
+            await Replica(app).start().stop()
+
+    loggers = [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    before = [one.disabled for one in loggers]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        logging.config.dictConfig({"version": 1})
+        try:
+            run_virtually(main())
+        finally:
+            for one, disabled in zip(loggers, before, strict=True):
+                one.disabled = disabled
+    assert [one.category for one in caught] == [RuntimeWarning]
+    assert "'disable_existing_loggers': False" in str(caught[0].message)

@@ -271,3 +271,30 @@ def test_the_late_limit_in_force_is_printed_for_each_policy(
     assert main(["check", "limits:app", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert {name: job["options"]["late_limit"]["value"] for name, job in report["jobs"].items()} == wanted
+
+
+def test_an_app_without_jobs_and_a_fixed_rate_of_days_are_warned_of(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = 'from singletonjob import SingletonJobs\napp = SingletonJobs("pricing", "memory")\n'
+    (workplace / "none.py").write_text(head)
+    (workplace / "weekly.py").write_text(f"{head}app.fixed_rate('7d', name='weekly')(lambda: None)")
+    assert main(["check", "none:app"]) == 0
+    assert "warning: the app has no jobs; write them in a module" in capsys.readouterr().out
+    assert main(["next", "none:app"]) == 0
+    assert "the app has no jobs" in capsys.readouterr().err
+    assert main(["check", "weekly:app"]) == 0
+    text = (
+        "warning: weekly: a tick that comes while nobody leads is lost, and the next one comes 7 d later; write @app."
+    )
+    assert text in capsys.readouterr().out
+
+
+def test_a_decorator_without_a_function_is_an_error_of_check_and_next(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = 'from singletonjob import SingletonJobs\napp = SingletonJobs("pricing", "memory")\n'
+    (workplace / "bare.py").write_text(f"{head}@app.interval\ndef tick(): ...\n")
+    for command in ("check", "next"):
+        assert main([command, "bare:app"]) == 2
+        assert "is no job yet: write @app.interval('1m'), with parentheses" in capsys.readouterr().err

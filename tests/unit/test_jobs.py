@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import subprocess
@@ -511,6 +512,98 @@ def test_what_cannot_be_called_and_what_would_only_be_built_are_no_bodies(jobs: 
         jobs.of(3)
     with pytest.raises(ConfigError, match=r"^\[Job: job\] Caller is a class; derive it from IntervalJob"):
         jobs.of(Caller)
+
+
+class Depends:
+    """As the one of FastAPI."""
+
+
+def test_a_parameter_that_a_web_framework_would_fill_in_is_refused(jobs: Jobs) -> None:
+    def by_default(db: Any = Depends()) -> None: ...  # noqa: B008 - what users write
+
+    def by_annotation(db: Any) -> None: ...
+
+    def by_text(db: Any) -> None: ...
+
+    by_annotation.__annotations__["db"] = Annotated[str, Depends()]
+    by_text.__annotations__["db"] = "Annotated[Session, Depends(open_session)]"
+    for body in (by_default, by_annotation, by_text):
+        with pytest.raises(
+            ConfigError, match=r"^\[Job: job\] parameter 'db' of \S+ is a Depends, which a web framework"
+        ):
+            jobs.of(body)
+
+
+def test_a_context_manager_is_no_body_but_may_decorate_one(jobs: Jobs) -> None:
+    with pytest.raises(ConfigError, match=r"makes a context manager.* write a body that enters it with `with`"):
+        jobs.of(contextlib.contextmanager(a_generator))
+    with pytest.raises(ConfigError, match=r"makes a context manager.* write a body that enters it with `async with`"):
+        jobs.of(contextlib.asynccontextmanager(an_async_generator))
+    jobs.of(contextlib.contextmanager(a_generator)()(lambda: None))
+
+
+def test_a_method_is_refused_in_the_class_body_and_taken_from_an_instance(jobs: Jobs) -> None:
+    class Worker:
+        def tick(self, run: Run) -> None: ...
+
+        async def poll(self) -> None: ...
+
+        def total(cls) -> None: ...  # noqa: N805 - what a class method is before it is one
+
+        @classmethod
+        def sweep(cls) -> None: ...
+
+    for method in (Worker.tick, Worker.poll):
+        with pytest.raises(ConfigError, match=rf"app\.interval\('1m'\)\(worker\.{method.__name__}\) for example"):
+            jobs.of(method)
+    with pytest.raises(ConfigError, match=r"is a method .*\(Worker\.total\) for example"):
+        jobs.of(Worker.total)
+    with pytest.raises(ConfigError, match="is a method of a class that does not exist yet"):
+        jobs.of(vars(Worker)["sweep"])
+    for name, method in (("a", Worker().tick), ("b", Worker().poll), ("c", Worker.sweep)):
+        jobs.of(method, name=name)
+
+
+# -- decorators that have no function ------------------------------------------------------------------------------
+
+
+def test_a_decorator_without_parentheses_is_an_error_where_it_is_written(jobs: Jobs) -> None:
+    async def poll() -> None: ...
+
+    def tick(run: Run) -> None: ...
+
+    def plain() -> None: ...
+
+    asked: Any = jobs
+    for decorator, bodies in (
+        (asked.interval, (poll, tick)),
+        (asked.fixed_rate, (poll, tick, plain)),
+        (asked.cron, (poll, tick, plain)),
+    ):
+        for body in bodies:
+            text = rf"{body.__name__} \(\S+test_jobs\.py:\d+\) is no job yet: write @app\.{decorator.__name__}\("
+            with pytest.raises(ConfigError, match=text):
+                decorator(body)
+    jobs.require_applied()
+
+
+def test_a_decorator_that_was_given_no_function_is_an_error_at_the_start(jobs: Jobs) -> None:
+    def seconds() -> float:
+        return 1.0
+
+    each = jobs.interval(seconds)  # without parentheses above a function it looks like this
+    with pytest.raises(ConfigError, match=r"seconds \(\S+test_jobs\.py:\d+\) is no job yet: write @app\.interval\("):
+        jobs.require_applied()
+    jobs.of(lambda: None)  # another one does not help
+    with pytest.raises(ConfigError, match="is no job yet"):
+        jobs.require_applied()
+    each(seconds)
+    jobs.require_applied()
+    jobs.cron("0 3 * * *")
+    with pytest.raises(
+        ConfigError, match=r"app\.cron\('0 3 \* \* \*'\) \(\S+\) is given no function: write @app\.cron"
+    ):
+        jobs.require_applied()
 
 
 # -- async or not --------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from .._errors import StoreError
 from .._schedule import CronSchedule, FixedRateSchedule
 from ..jobs.options import resolve
 from ..jobs.sources import told
+from ..jobs.timing import schedule_warnings
+from ..journal import NO_JOBS
 from ..stores import from_url
 from ..stores.protocol import Batch, Finding, Inspectable
 from ..threads import run_patiently
@@ -103,7 +105,8 @@ def _report(found: Resolved, settled: AppOptions, flags: list[str]) -> dict[str,
     for name in flags:
         options[name]["source"] = f"command line --{name}"
     jobs: dict[str, Any] = {}
-    warnings = [f"{note.job}: {note.text}" if note.job else note.text for note in found.notes]
+    warnings = [] if found.jobs else [NO_JOBS]
+    warnings += [f"{note.job}: {note.text}" if note.job else note.text for note in found.notes]
     now = time.time_ns() // 1000
     for job in found.jobs:
         own = found.of_job(job.name)
@@ -115,7 +118,7 @@ def _report(found: Resolved, settled: AppOptions, flags: list[str]) -> dict[str,
             "options": _listed(_timing(job.schedule, now) | _plain(own), found.of_jobs[job.name]),
         }
         said = [own.warning] if own.warning else []
-        said += job.schedule.cron.warnings if isinstance(job.schedule, CronSchedule) else ()
+        said += schedule_warnings(job.schedule)
         warnings += [f"{job.name}: {warning}" for warning in said]
     return {"options": options, "jobs": jobs, "warnings": warnings}
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .._cron import Cron
 from .._errors import ConfigError
 from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from ..journal import NO_JOBS
 from .clock_changes import ClockChanges
 from .instants import EPOCH, iso, local, moment
 from .loading import app_arguments, load_app
@@ -110,6 +111,8 @@ def _of_expression(options: argparse.Namespace) -> int:
 
 def _of_app(options: argparse.Namespace) -> int:
     jobs = load_app(options.what, app_dir=options.app_dir, factory=options.factory).resolved().jobs
+    if not jobs:
+        print(f"singletonjob next: {NO_JOBS}", file=sys.stderr)
     after = _after(options)
     found = {job.name: following(job.schedule, after, options.count) for job in sorted(jobs, key=lambda job: job.name)}
     if options.json:

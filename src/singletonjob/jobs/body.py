@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bind_run", "identity", "is_async"]
 
+MARKERS = frozenset({"Depends", "Security", "Provide", "TaskiqDepends"})
+"""Types by which FastAPI, FastStream, dependency-injector and TaskIQ mark a parameter that they fill in."""
+
 
 def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
     """`body` as a function of the `Run`, which it passes on if the body wants it.
@@ -25,6 +28,11 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
     The `Run` goes to the parameter that is annotated `Run`, else to the one named `run`. Raises `ConfigError` for
     what is not a body: no callable, a class, a generator, or any other parameter without a default.
     """
+    if isinstance(body, classmethod):
+        raise ConfigError(
+            f"{prefix}{identity(body)[1]} is a method of a class that does not exist yet; call the decorator on it"
+            " below the class, app.interval('1m')(Worker.tick) for example"
+        )
     if not callable(body):
         raise ConfigError(f"{prefix}{body!r} cannot be called; write a function, sync or async")
     named = identity(body)[1]
@@ -33,8 +41,13 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
             f"{prefix}{named} is a class; derive it from IntervalJob, FixedRateJob or CronJob and add an instance"
         )
     inner = _plain(body)
-    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+    if _is_generator(inner):
         raise ConfigError(f"{prefix}{named} is a generator, so a call would run nothing; write a body without yield")
+    if _is_context_manager(inner):
+        raise ConfigError(
+            f"{prefix}{named} makes a context manager, so a call would run nothing of it; write a body that enters it"
+            f" with `{'async with' if inspect.isasyncgenfunction(inspect.unwrap(inner)) else 'with'}`"
+        )
     try:
         parameters = list(inspect.signature(body).parameters.values())
         namespace = getattr(_plain(inspect.unwrap(inner)), "__globals__", {})
@@ -44,6 +57,18 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
     wanted = next((p for p in parameters if _is_run(p.annotation, namespace)), None)
     wanted = wanted or next((p for p in parameters if p.name == "run"), None)
     for p in parameters:
+        if marker := _marker(p):
+            raise ConfigError(
+                f"{prefix}parameter {p.name!r} of {named} is a {marker}, which a web framework fills in and nobody does"
+                " here; write a body without it, and open in the body what the job needs"
+            )
+        if p is not wanted and p.default is p.empty and p is parameters[0] and _is_in_class_body(inner, p.name):
+            raise ConfigError(
+                f"{prefix}{named} is a method and the class has no instance yet; write the decorator as a call on a"
+                f" bound method, app.interval('1m')({'Worker' if p.name == 'cls' else 'worker'}.{inner.__name__}) for"
+                " example, or derive the class from"
+                " IntervalJob, FixedRateJob or CronJob"
+            )
         if p is not wanted and p.default is p.empty:
             raise ConfigError(
                 f"{prefix}parameter {p.name!r} of {named} is not the Run and has no default; write a body that takes"
@@ -96,6 +121,30 @@ def _plain(body: Any) -> Any:
             return body
         else:
             body = type(body).__call__
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _is_context_manager(function: object) -> bool:
+    """Whether `contextlib` has made it of a generator."""
+    made_by = getattr(function, "__globals__", {}).get("__name__")
+    return made_by == "contextlib" and callable(function) and _is_generator(inspect.unwrap(function))
+
+
+def _marker(parameter: inspect.Parameter) -> str | None:
+    """The name of the marker by which a parameter asks a web framework for its value; None if it has none."""
+    marked = [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]
+    names = [type(one).__name__ for one in marked]
+    if isinstance(parameter.annotation, str):  # `Annotated[Session, Depends(open_session)]`, not evaluated
+        names += re.findall(r"\b(\w+)\(", parameter.annotation)
+    return next((name for name in names if name in MARKERS), None)
+
+
+def _is_in_class_body(function: Any, first: str) -> bool:
+    owner = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
+    return first in {"self", "cls"} and owner != "" and not owner.endswith("<locals>")
 
 
 def _is_run(annotation: Any, namespace: Mapping[str, object]) -> bool:

@@ -215,7 +215,7 @@ def define(
         raise ScheduleError(f"{prefix}{missing}: missing; write {missing}={EXAMPLES[shape]}")
     return JobDefinition(
         name=name,
-        place=f"{module}.{qualname} ({_caller()})",
+        place=f"{module}.{qualname} ({caller()})",
         shape=shape,
         schedule=make_schedule(shape, timing, prefix=prefix),
         body=bind_run(body, prefix=prefix),
@@ -259,8 +259,8 @@ def _default_name(qualname: str) -> str:
     return words.replace("_", "-").strip("-").lower()
 
 
-def _caller() -> str:
-    """File and line of the first caller outside this package: where the job was registered."""
+def caller() -> str:
+    """Return file and line of the first caller outside this package: where the job was registered."""
     package = __name__.partition(".")[0]
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .._errors import ConfigError, DuplicateJobError
-from .definition import define, define_class_form
+from .body import identity, is_async
+from .definition import caller, define, define_class_form
+from .options import takes
+from .timing import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +44,7 @@ class Registry:
     def __init__(self) -> None:
         self._jobs: dict[str, JobDefinition] = {}
         self._frozen = False
+        self._unapplied: dict[object, str] = {}  # decorators that were made and given no function
         self._wraps: list[Callable[[JobDefinition], JobDefinition]] = []
 
     def interval(self, every: Every, **keywords: Unpack[JobKeywords]) -> Callable[[Body], Body]:
@@ -88,8 +92,20 @@ class Registry:
         for name, job in self._jobs.items():
             self._jobs[name] = wrap(job)
 
+    def require_applied(self) -> None:
+        """Raise `ConfigError` if a decorator was made but given no function, since its job would be missing."""
+        for text in self._unapplied.values():
+            raise ConfigError(text)
+
     def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
+        when, *more = keywords.values()
+        if callable(when) and not more and (shape != "interval" or is_async(when) or not takes(when, 0)):
+            raise ConfigError(_unapplied(shape, when))
+        this = object()
+        self._unapplied[this] = _unapplied(shape, when)
+
         def decorate(body: Body) -> Body:
+            self._unapplied.pop(this, None)
             self._register(define(shape, body, keywords))
             return body
 
@@ -115,3 +131,12 @@ class Registry:
             )
         for wrap in self._wraps:
             self._jobs[job.name] = wrap(self._jobs[job.name])
+
+
+def _unapplied(shape: Shape, when: object) -> str:
+    """What to say of a decorator that has no function. `when` may be that function: the parentheses are missing."""
+    form = f"app.{shape}({EXAMPLES[shape]})"
+    if callable(when):
+        module, qualname = identity(when)
+        return f"{module}.{qualname} ({caller()}) is no job yet: write @{form}, with parentheses, above the function"
+    return f"app.{shape}({when!r}) ({caller()}) is given no function: write @{form} above one, or {form}(function)"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .._schedule import Schedule
     from .options import Reader
 
-__all__ = ["EXAMPLES", "TIMING_READERS", "WHEN", "Shape", "fixed_period", "make_schedule"]
+__all__ = ["EXAMPLES", "TIMING_READERS", "WHEN", "Shape", "fixed_period", "make_schedule", "schedule_warnings"]
 
 Shape: TypeAlias = Literal["interval", "fixed_rate", "cron"]
 
@@ -27,6 +27,10 @@ WHEN: Mapping[Shape, str] = {"interval": "every", "fixed_rate": "every", "cron":
 """The one value that each job needs, and that is written in code only."""
 
 EXAMPLES: Mapping[Shape, str] = {"interval": "'1m'", "fixed_rate": "'500ms'", "cron": "'0 3 * * *'"}
+
+
+DAY = 86_400_000_000
+"""Microseconds."""
 
 
 def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Schedule:
@@ -49,6 +53,19 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
         return CronSchedule(Cron(timing["expression"], timing.get("tz", "UTC")), **more)
     except ScheduleError as error:
         raise ScheduleError(f"{prefix}{error}") from error
+
+
+def schedule_warnings(schedule: Schedule) -> tuple[str, ...]:
+    """What a user should know of a schedule that works, but perhaps not as meant."""
+    if isinstance(schedule, CronSchedule):
+        return schedule.cron.warnings
+    if isinstance(schedule, FixedRateSchedule) and schedule.period >= DAY:
+        text = f"a tick that comes while nobody leads is lost, and the next one comes {schedule.period / DAY:g} d later"
+        cure = (
+            "write @app.cron(..., misfire='fire_once'), which makes up for it, or @app.interval(...), which counts from"
+        )
+        return (f"{text}; {cure} the last run, also from one before a restart",)
+    return ()
 
 
 def fixed_period(timing: Mapping[str, Any]) -> float | None:
