@@ -19,6 +19,12 @@ DOCS = Path(__file__).parents[2] / "docs"
         ("multiprocessing", "processes.md", r'if __name__ == "__main__":'),
         ("multiprocessing", "script.md", r"imports the script again"),
         ("aiohttp", "web.md", r"await jobs\.astart\(\)"),
+        ("on_event", "fastapi.md", r"are not called any more"),
+        ("depends", "fastapi.md", r"A job opens what\nit needs itself"),
+        ("dictconfig", "logs.md", r'"disable_existing_loggers": False'),
+        ("notify", "systemd.md", r"READY=1"),
+        ("xdist", "testing.md", r"singletonjob_shared_store"),
+        ("threads", "sizing.md", r"400"),
     ],
 )
 def test_a_section_with_the_word_has_the_answer(word: str, page: str, answer: str) -> None:

@@ -19,7 +19,7 @@ from singletonjob.testing import FlakyStore
 from waiting import until, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from virtual_loop import Capture
@@ -200,18 +200,18 @@ def test_a_sign_of_life_is_sent_while_livez_would_be_good_and_not_while_a_job_is
     ("microseconds", "process", "interval"),
     [
         ("3000000", None, 1.5),
-        ("3000000", os.getpid(), 1.5),
-        ("3000000", os.getppid(), None),  # of the shell that started us, say: systemd waits for that one's
+        ("3000000", os.getpid, 1.5),
+        ("3000000", os.getppid, None),  # of the shell that started us, say: systemd waits for that one's
         ("9" * 30, None, threading.TIMEOUT_MAX),
         (None, None, None),
     ],
 )
 def test_a_sign_of_life_is_due_at_half_the_limit_if_the_watchdog_is_for_this_process(
-    microseconds: str | None, process: int | None, interval: float | None, monkeypatch: pytest.MonkeyPatch
+    microseconds: str | None, process: Callable[[], int] | None, interval: float | None
 ) -> None:
     from singletonjob.systemd import watchdog_interval
 
-    environ = {"WATCHDOG_USEC": microseconds, "WATCHDOG_PID": None if process is None else str(process)}
+    environ = {"WATCHDOG_USEC": microseconds, "WATCHDOG_PID": None if process is None else str(process())}
     assert watchdog_interval({name: value for name, value in environ.items() if value is not None}) == interval
 
 
