@@ -4,7 +4,7 @@ Five fields (minute, hour, day of month, month, day of week), or six with second
 cronsim reads the checked expression and knows which dates match; what a zone does to the times is decided here, as
 Debian's cron(8) and HangfireIO/Cronos have it:
 
-P1  Names are allowed, 0 and 7 are both Sunday, also at the end of a range: MON-SUN.
+P1  Names are allowed, short or in full, 0 and 7 are both Sunday, also at the end of a range: MON-SUN.
 P2  When both day fields are restricted (neither text begins with `*`) either may match, else both must.
 P3  An interval-like expression (`*`, a range or a step in second, minute or hour) follows real time: it fires in both
     passes of a repeated hour and skips what a gap swallows.
@@ -35,14 +35,15 @@ class _Field(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_MONTHS = "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER NOVEMBER DECEMBER"
+_DAYS = "SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY"
 _FIELDS = (
     _Field("second", 0, 59, 60),
     _Field("minute", 0, 59, 60),
     _Field("hour", 0, 23, 24),
     _Field("day-of-month", 1, 31, 31),
-    _Field("month", 1, 12, 12, _MONTHS),
-    _Field("day-of-week", 0, 7, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")),
+    _Field("month", 1, 12, 12, tuple(_MONTHS.split())),
+    _Field("day-of-week", 0, 7, 7, tuple(_DAYS.split())),
 )
 _ALIASES = {
     "@YEARLY": "0 0 1 1 *",
@@ -53,8 +54,8 @@ _ALIASES = {
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
 }
-_TERM = re.compile(r"(\*(?!-)|\w{1,4})(?:-(\w{1,4}))?(?:/(\d{1,4}))?", re.ASCII)
-_SPECIAL_DAY = re.compile(r"([0-7](?=L)|\w{1,3}(?=#))(L|#[1-5])", re.ASCII)
+_TERM = re.compile(r"(\*(?!-)|\w{1,9})(?:-(\w{1,9}))?(?:/(\d{1,4}))?", re.ASCII)
+_SPECIAL_DAY = re.compile(r"([0-7](?=L)|\w{1,9}(?=#))(L|#[1-5])", re.ASCII)
 _FOREIGN = re.compile(r"\d*(W)|(H)(?:[/(].*)?|(\?)(?:/.*)?")
 _ZONE = re.compile(r"(?!(?:posix|right)/|localtime$|posixrules$)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 """IANA names only: `right/` counts leap seconds, `localtime` is whatever the machine is set to."""
@@ -258,8 +259,9 @@ def _term(field: _Field, term: str) -> str:
     last = _value(field, high)
     if last == 0 < first and field.name == "day-of-week":
         last = 7
+    end = field.low + field.size - 1
+    first = first % (end + 1) if last < first else first  # 7 is Sunday, too
     if last < first:
-        end = field.low + field.size - 1
         raise ValueError(f"runs backwards; write {first}-{end},{field.low}-{last}")
     if last == first:
         return str(first)  # cronsim would read 5-5/15 as 5/15
@@ -267,8 +269,9 @@ def _term(field: _Field, term: str) -> str:
 
 
 def _value(field: _Field, text: str) -> int:
-    if text in field.names:
-        return field.names.index(text) + field.low
+    for number, name in enumerate(field.names, field.low):
+        if text in (name, name[:3]):
+            return number
     if text.isdecimal() and field.low <= int(text) <= field.high:
         return int(text)
     raise ValueError(f"is out of range; write {field.low} to {field.high}{' or a name' if field.names else ''}")

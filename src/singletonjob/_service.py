@@ -116,7 +116,6 @@ class Service:
         self.loop_thread: int = 0
         self._heartbeat_ended = asyncio.Event()
         self._silence_said = False
-        self._stop_told = False  # the heartbeat's thread alone uses it
 
     # -- up --------------------------------------------------------------------------------------------------------
 
@@ -238,9 +237,8 @@ class Service:
 
     def _stop_elector(self, now: float) -> None:
         running = [lease.job for lease in list(self.leases.values()) if lease.run_started is not None]
-        if running and not self._stop_told:
+        if running:
             self._journal.stopping({job: self._settings[job] for job in running}, signals=handles_interrupts())
-        self._stop_told = True
         self._elector.stop(now)
 
     def tell_of_exit(self) -> None:

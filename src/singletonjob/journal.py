@@ -156,6 +156,8 @@ class Journal:
 
     def stopping(self, running: Mapping[str, JobOptions], *, signals: bool) -> None:
         """`signals`: ours are the handlers of the process, so a second signal ends it."""
+        if self._quiet("stopping"):  # each request to stop comes here
+            return
         grace = max(options.shutdown_grace for options in running.values())
         runs = "a run" if len(running) == 1 else f"{len(running)} runs"
         text = f"stopping; {runs} in flight may take {grace:g} s more: {', '.join(running)}"

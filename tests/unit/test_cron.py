@@ -384,7 +384,7 @@ def test_c73_a_date_that_never_comes_is_refused_at_once(expression: str) -> None
     [
         ("0 22-2 * * *", "hour '22-2' runs backwards; write 22-23,0-2"),
         ("0 0 * * FRI-MON", "day-of-week 'FRI-MON' runs backwards; write 5-6,0-1"),
-        ("0 0 * * 7-2", "runs backwards"),
+        ("0 0 * * 6-2", "runs backwards; write 6-6,0-2"),
     ],
 )
 def test_c76_a_range_that_wraps_is_refused_never_swapped(expression: str, words: str) -> None:

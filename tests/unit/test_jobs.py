@@ -514,6 +514,34 @@ def test_what_cannot_be_called_and_what_would_only_be_built_are_no_bodies(jobs: 
         jobs.of(Caller)
 
 
+@pytest.mark.parametrize(
+    ("decorate", "words"),
+    [
+        (lambda jobs: jobs.interval(seconds=5), "seconds: .*; write @app.interval('5s')"),
+        (lambda jobs: jobs.interval(weeks=2, name="tick"), "weeks: .*; write @app.interval('14d')"),
+        (lambda jobs: jobs.fixed_rate(milliseconds=500), "milliseconds: .*; write @app.interval('500ms')"),
+        (lambda jobs: jobs.cron(hour=3, minute=0), "hour: .*; write @app.cron('0 3 * * *')"),
+        (lambda jobs: jobs.interval("5s", max_instances=1), "max_instances: .*; a job has one run at a time"),
+        (lambda jobs: jobs.cron("0 3 * * *", coalesce=True), "coalesce: .*; write misfire='fire_once'"),
+        (lambda jobs: jobs.cron("0 3 * * *", misfire_grace_time=60), "misfire_grace_time: .*; write late_limit="),
+        (lambda jobs: jobs.interval("5s", jitter=3), "jitter: .*; one replica runs the job"),
+        (lambda jobs: jobs.cron("0 3 * * *", timezone="UTC"), "timezone: .*; write tz="),
+        (lambda jobs: jobs.interval("5s", id="x"), "id: .*; write name="),
+        (lambda jobs: jobs.interval("5s", args=[1]), "args: .*functools.partial"),
+        (lambda jobs: jobs.interval("5s", max_retries=3), "max_retries: .*; a failed run is not tried again"),
+    ],
+)
+def test_a_keyword_of_another_tool_is_a_type_error_that_names_the_job_and_what_it_is_here(
+    jobs: Jobs, decorate: Callable[[Any], Any], words: str
+) -> None:
+    def tick() -> None: ...
+
+    text = words.replace("(", r"\(").replace(")", r"\)").replace("0 3 * * *", r"0 3 \* \* \*")
+    with pytest.raises(TypeError, match=rf"^\[Job: tick\] {text}") as caught:
+        decorate(jobs)(tick)
+    assert isinstance(caught.value, ConfigError)
+
+
 class Depends:
     """As the one of FastAPI."""
 
@@ -558,10 +586,10 @@ def test_a_method_is_refused_in_the_class_body_and_taken_from_an_instance(jobs: 
             jobs.of(method)
     with pytest.raises(ConfigError, match=r"is a method .*\(Worker\.total\) for example"):
         jobs.of(Worker.total)
-    with pytest.raises(ConfigError, match="is a method of a class that does not exist yet"):
+    with pytest.raises(ConfigError, match="belongs to a class that does not exist yet"):
         jobs.of(vars(Worker)["sweep"])
-    for name, method in (("a", Worker().tick), ("b", Worker().poll), ("c", Worker.sweep)):
-        jobs.of(method, name=name)
+    for name, bound in (("a", Worker().tick), ("b", Worker().poll), ("c", Worker.sweep)):
+        jobs.of(bound, name=name)
 
 
 # -- decorators that have no function ------------------------------------------------------------------------------

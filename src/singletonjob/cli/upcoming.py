@@ -11,9 +11,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from .._cron import Cron
 from .._errors import ConfigError
 from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from ..cron_forms import make_cron
 from ..journal import NO_JOBS
 from .clock_changes import ClockChanges
 from .instants import EPOCH, iso, local, moment
@@ -22,6 +22,7 @@ from .loading import app_arguments, load_app
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._cron import Cron
     from .._schedule import Schedule
 
 __all__ = ["arguments", "following", "when"]
@@ -94,7 +95,7 @@ def when(schedule: Schedule) -> str:
 
 
 def _of_expression(options: argparse.Namespace) -> int:
-    cron = Cron(options.what, "UTC" if options.tz is None else options.tz)
+    cron = make_cron(options.what, "UTC" if options.tz is None else options.tz)
     schedule = CronSchedule(cron)
     found = following(schedule, _after(options, cron), options.count)
     if options.json:

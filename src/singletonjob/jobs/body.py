@@ -30,8 +30,8 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
     """
     if isinstance(body, classmethod):
         raise ConfigError(
-            f"{prefix}{identity(body)[1]} is a method of a class that does not exist yet; call the decorator on it"
-            " below the class, app.interval('1m')(Worker.tick) for example"
+            f"{prefix}{body!r} belongs to a class that does not exist yet; call the decorator on it below the class,"
+            " app.interval('1m')(Worker.tick) for example"
         )
     if not callable(body):
         raise ConfigError(f"{prefix}{body!r} cannot be called; write a function, sync or async")

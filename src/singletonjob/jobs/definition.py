@@ -15,6 +15,7 @@ from .timing import EXAMPLES, TIMING_READERS, WHEN, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from datetime import tzinfo
     from typing import Unpack
 
     from .._lease import Run, Term
@@ -46,8 +47,8 @@ class FixedRateKeywords(JobKeywords, total=False):
 class CronKeywords(JobKeywords, total=False):
     """What a cron job may be given besides."""
 
-    tz: str
-    """The time zone of its expression, by its IANA name; default UTC."""
+    tz: str | tzinfo
+    """The time zone of its expression, an IANA name or a `ZoneInfo`; default UTC."""
 
     misfire: MisfirePolicy
     """What becomes of slots that were missed; default `skip`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from .._errors import ConfigError
 from .duration import duration, positive, shown
+from .foreign import UnknownOption, foreign
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -234,11 +235,13 @@ APP_READERS: Mapping[str, Reader] = {
 def read(given: Mapping[str, object], readers: Mapping[str, Reader], *, prefix: str = "") -> dict[str, Any]:
     """The values of `given`, each checked on its own; durations in seconds.
 
-    Raises `ConfigError`, its text beginning with `prefix`, for a bad value and for a name that `readers` lacks.
+    Raises `ConfigError`, its text beginning with `prefix`, for a bad value, and one that is a `TypeError`, too, for a
+    name that `readers` lacks.
     """
-    for name in given:
+    for name, value in given.items():
         if name not in readers:
-            raise ConfigError(f"{prefix}{name}: there is no such option; {nearest(name, readers)}")
+            advice = foreign(name, value) or nearest(name, readers)
+            raise UnknownOption(f"{prefix}{name}: there is no such option; {advice}")
     return {name: readers[name](value, prefix + name) for name, value in given.items()}
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .._errors import ConfigError, DuplicateJobError
 from .body import identity, is_async
 from .definition import caller, define, define_class_form
+from .foreign import foreign
 from .options import takes
-from .timing import EXAMPLES
+from .timing import EXAMPLES, WHEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +32,26 @@ __all__ = ["Registry"]
 Body = TypeVar("Body", bound="Callable[[], object] | Callable[[Run], object] | RunByKeyword")
 
 
+F = TypeVar("F", bound="Callable[..., object]")
+
+
+def _named_for(shape: Shape) -> Callable[[F], F]:
+    """Have a decorator say what a keyword of another tool is here (`seconds=5`), before it says what is missing."""
+
+    def named(method: F) -> F:
+        @wraps(method)
+        def call(self: Registry, *arguments: Any, **keywords: Any) -> object:
+            if not arguments and WHEN[shape] not in keywords and any(foreign(*one) for one in keywords.items()):
+                # This raises, with the name of the job.
+                return self._decorator(shape, keywords)  # pyright: ignore[reportPrivateUsage]  # of the same class
+            return method(self, *arguments, **keywords)
+
+        same: Any = call
+        return same  # type: ignore[no-any-return]  # the type checkers see the method itself
+
+    return named
+
+
 class Registry:
     """The jobs of one app, by name. Nothing is shared between apps, and registering starts nothing.
 
@@ -47,6 +69,7 @@ class Registry:
         self._unapplied: dict[object, str] = {}  # decorators that were made and given no function
         self._wraps: list[Callable[[JobDefinition], JobDefinition]] = []
 
+    @_named_for("interval")
     def interval(self, every: Every, **keywords: Unpack[JobKeywords]) -> Callable[[Body], Body]:
         """Run the function, wait `every`, run it again.
 
@@ -55,6 +78,7 @@ class Registry:
         """
         return self._decorator("interval", {"every": every, **keywords})
 
+    @_named_for("fixed_rate")
     def fixed_rate(self, every: Duration, **keywords: Unpack[FixedRateKeywords]) -> Callable[[Body], Body]:
         """Run the function on a wall-clock grid that all replicas share: at each multiple of `every`.
 
@@ -64,6 +88,7 @@ class Registry:
         """
         return self._decorator("fixed_rate", {"every": every, **keywords})
 
+    @_named_for("cron")
     def cron(self, expression: str, **keywords: Unpack[CronKeywords]) -> Callable[[Body], Body]:
         """Run the function at the slots of a cron expression: five fields, or six with seconds first.
 
@@ -98,7 +123,8 @@ class Registry:
             raise ConfigError(text)
 
     def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
-        when, *more = keywords.values()
+        when = keywords.get(WHEN[shape])
+        more = len(keywords) > 1
         if callable(when) and not more and (shape != "interval" or is_async(when) or not takes(when, 0)):
             raise ConfigError(_unapplied(shape, when))
         this = object()

@@ -42,7 +42,7 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
         return IntervalSchedule(timing["every"])
     if shape == "fixed_rate":
         return FixedRateSchedule(timing["every"], timing.get("offset", 0.0))
-    from .._cron import Cron
+    from ..cron_forms import make_cron
 
     with suppress(ImportError):
         # For freezers: they see import statements alone, and zoneinfo reads the package by its name.
@@ -50,7 +50,7 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
 
     more = {name: timing[name] for name in ("misfire", "catch_up_limit", "late_limit") if name in timing}
     try:
-        return CronSchedule(Cron(timing["expression"], timing.get("tz", "UTC")), **more)
+        return CronSchedule(make_cron(timing["expression"], timing.get("tz", "UTC")), **more)
     except ScheduleError as error:
         raise ScheduleError(f"{prefix}{error}") from error
 
