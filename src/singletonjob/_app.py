@@ -89,9 +89,9 @@ class SingletonJobs(Registry):
     def resolved(self) -> Resolved:
         """What holds if the app starts now, and where each value was written: in code, environment, file or nowhere.
 
-        Raises `ConfigError` for a bad value in the environment or in the file, and for a decorator without a function.
+        Raises `ConfigError` for a bad value in the environment or in the file, and for a decorator without parentheses.
         """
-        self.require_applied()
+        self.refuse_bare_decorators()
         return resolve_sources(self._code, self._jobs.values(), os.environ)
 
     # -- ways to run -----------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ More than 300 lines, because each log line stands here and nowhere else.
 from __future__ import annotations
 
 import logging
-import warnings
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["NO_JOBS", "Journal"]
 
 NO_JOBS = "the app has no jobs; write them in a module that is imported before the start"
-
-DISABLED = (
-    "the logger 'singletonjob' is disabled, so nothing of what it has to say is logged; write"
-    " 'disable_existing_loggers': False in the dictionary of logging.config.dictConfig (or pass it to fileConfig)"
-)
 
 QUIET = 60.0
 """What goes on and on is said at most once in so many seconds."""
@@ -113,9 +107,6 @@ class Journal:
         jobs = tuple(jobs)
         if not jobs:
             self.warn("no-jobs", NO_JOBS)
-        if logger.disabled:
-            # The default of `dictConfig` and `fileConfig` does that to each logger that exists when they are called.
-            warnings.warn(DISABLED, RuntimeWarning, stacklevel=2)
         for note in notes:
             level = logging.WARNING if note.event == "unknown-job" else logging.INFO
             self.say(level, note.event, note.text, job=note.job)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from .threads import DaemonWorker
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["in_background", "is_blocked", "logger", "shown", "wanted", "write"]
+__all__ = ["in_background", "is_blocked", "logger", "shown", "wanted", "warn_if_disabled", "write"]
 
 logger: logging.Logger = logging.getLogger("singletonjob")
 
@@ -79,6 +80,20 @@ def in_background() -> Generator[None]:
 def is_blocked() -> bool:
     """Return True if a handler holds up a thread that was asked to end, with what it still has to write."""
     return any(worker.alive for worker in tuple(_ending))
+
+
+def warn_if_disabled() -> None:
+    """Say by `warnings` that nothing will be logged, if `dictConfig` or `fileConfig` has disabled the logger.
+
+    That is their default for each logger that exists when they are called.
+    """
+    if logger.disabled:
+        text = "the logger 'singletonjob' is disabled, so nothing is logged; write 'disable_existing_loggers': False in"
+        warnings.warn(
+            f"{text} the dictionary of logging.config.dictConfig, or pass it to fileConfig",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def shown(error: BaseException) -> str:

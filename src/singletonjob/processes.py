@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary, WeakMethod
 from ._clock import SystemClock
 from ._errors import SingletonJobError
 from .green_threads import refuse_green_threads
+from .log_writer import warn_if_disabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ def enter_process(service: Service, forget: Callable[[], None]) -> None:
     """
     refuse_green_threads()
     _refuse_import_by_multiprocessing()
+    warn_if_disabled()  # before anything has begun: a program may have made warnings errors
     try:
         _watch_the_main_thread()
     except RuntimeError as error:

@@ -915,19 +915,17 @@ def test_an_app_without_jobs_and_a_fixed_rate_of_a_day_or_more_are_warned_of_at_
 
 
 def test_a_start_with_a_logger_that_dict_config_has_disabled_says_so_once_by_a_warning() -> None:
-    async def main() -> None:
-        app = app_on(gate())
-        app.interval("1s", name="job")(lasting(0))
-        for _ in range(2):
-            await Replica(app).start().stop()
-
+    app = SingletonJobs("pricing", store="memory")
+    app.interval("1s", name="job")(lasting(0))
     loggers = [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
     before = [one.disabled for one in loggers]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         logging.config.dictConfig({"version": 1})
         try:
-            run_virtually(main())
+            for _ in range(2):
+                with app.in_thread():
+                    pass
         finally:
             for one, disabled in zip(loggers, before, strict=True):
                 one.disabled = disabled

@@ -219,3 +219,14 @@ def test_p02_a_node_id_is_the_option_else_the_pod_else_the_host_and_eight_hex(mo
 def test_a_node_id_that_cannot_be_read_back_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match=r"^node_id: .* cannot be a node id"):
         read({"node_id": value}, APP_READERS)
+
+
+@pytest.mark.parametrize("expiry", [0.0004, 0.05, 0.0999])
+def test_a_lease_that_a_late_timer_would_cost_is_refused(expiry: float) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^\[Job: tick\] lock_expiry: {expiry:g} s is too short, .* at least 0\.1 s$"
+    ):
+        resolve(
+            {"lock_expiry": expiry, "heartbeat_interval": expiry / 4, "max_backoff_delay": 1.0}, prefix="[Job: tick] "
+        )
+    resolve({"lock_expiry": 0.1, "heartbeat_interval": 0.03})

@@ -99,6 +99,10 @@ class AppOptionValues(JobOptionValues, total=False):
 
 _ROUNDING = 1e-9  # 2 * 0.1 + 0.1 is not above 0.3
 
+SHORTEST_EXPIRY = 0.1
+"""Seconds. A margin may be a twentieth of the lease, and must be longer than timers are late: up to 5 ms on a busy
+machine. A call may then take 20 ms, which is some round trips in one data centre."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
@@ -279,6 +283,11 @@ def resolve(*layers: Mapping[str, object], prefix: str = "") -> JobOptions:
         values.update((name, value) for name, value in layer.items() if name in JOB_READERS)
     options = JobOptions(**{"margin": values["lock_expiry"] / 10, **values})
     beat, expiry, margin = options.heartbeat_interval, options.lock_expiry, options.margin
+    if expiry < SHORTEST_EXPIRY:
+        raise ConfigError(
+            f"{prefix}lock_expiry: {expiry:g} s is too short, because a timer or a call that is a few milliseconds late"
+            f" would cost the lease; write at least {SHORTEST_EXPIRY:g} s"
+        )
     if not expiry / 20 <= margin + _ROUNDING or margin >= expiry / 2:
         raise ConfigError(
             f"{prefix}margin: {margin:g} s does not suit a lock_expiry of {expiry:g} s; write from lock_expiry / 20"

@@ -66,7 +66,7 @@ class Registry:
     def __init__(self) -> None:
         self._jobs: dict[str, JobDefinition] = {}
         self._frozen = False
-        self._unapplied: dict[object, str] = {}  # decorators that were made and given no function
+        self._bare: dict[object, str] = {}  # decorators that look like ones without parentheses
         self._wraps: list[Callable[[JobDefinition], JobDefinition]] = []
 
     @_named_for("interval")
@@ -117,21 +117,25 @@ class Registry:
         for name, job in self._jobs.items():
             self._jobs[name] = wrap(job)
 
-    def require_applied(self) -> None:
-        """Raise `ConfigError` if a decorator was made but given no function, since its job would be missing."""
-        for text in self._unapplied.values():
+    def refuse_bare_decorators(self) -> None:
+        """Raise `ConfigError` for `@app.interval` without parentheses above a function that takes nothing.
+
+        Where it is written, it cannot be told from an interval that is a function.
+        """
+        for text in self._bare.values():
             raise ConfigError(text)
 
     def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
         when = keywords.get(WHEN[shape])
-        more = len(keywords) > 1
-        if callable(when) and not more and (shape != "interval" or is_async(when) or not takes(when, 0)):
-            raise ConfigError(_unapplied(shape, when))
+        alone = callable(when) and len(keywords) == 1
+        if alone and (shape != "interval" or is_async(when) or not takes(when, 0)):
+            raise ConfigError(_bare(shape, when))
         this = object()
-        self._unapplied[this] = _unapplied(shape, when)
+        if alone:
+            self._bare[this] = _bare(shape, when)
 
         def decorate(body: Body) -> Body:
-            self._unapplied.pop(this, None)
+            self._bare.pop(this, None)
             self._register(define(shape, body, keywords))
             return body
 
@@ -159,10 +163,8 @@ class Registry:
             self._jobs[job.name] = wrap(self._jobs[job.name])
 
 
-def _unapplied(shape: Shape, when: object) -> str:
-    """What to say of a decorator that has no function. `when` may be that function: the parentheses are missing."""
-    form = f"app.{shape}({EXAMPLES[shape]})"
-    if callable(when):
-        module, qualname = identity(when)
-        return f"{module}.{qualname} ({caller()}) is no job yet: write @{form}, with parentheses, above the function"
-    return f"app.{shape}({when!r}) ({caller()}) is given no function: write @{form} above one, or {form}(function)"
+def _bare(shape: Shape, function: object) -> str:
+    """What to say of a decorator above a `function` without parentheses."""
+    module, qualname = identity(function)
+    form = f"@app.{shape}({EXAMPLES[shape]})"
+    return f"{module}.{qualname} ({caller()}) is no job yet: write {form}, with parentheses, above the function"

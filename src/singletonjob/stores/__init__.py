@@ -56,10 +56,10 @@ def from_url(url: str) -> LeaseStore:
         from .redis_cluster_address import cluster_from_url
 
         return RedisClusterStore(cluster_from_url(url))
-    raise ConfigError(
-        f"store: {_name(url)} is not a store that this version knows;"
-        " write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"
-    )
+    from .foreign import way_out
+
+    known = "write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"
+    raise ConfigError(f"store: {_name(url)} is not a store that this version knows; {way_out(url) or known}")
 
 
 def _name(url: str) -> str:
