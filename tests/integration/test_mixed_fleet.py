@@ -98,13 +98,13 @@ async def test_a_release_that_the_other_side_publishes_is_followed_at_once(
         await until(lambda: app.is_leader("tick"), 2)
 
 
-async def test_a_fleet_waits_for_the_original_without_a_word_and_warns_only_of_a_lock_without_an_expiry(
+async def test_a_fleet_waits_for_the_original_without_a_warning_and_warns_only_of_a_lock_without_an_expiry(
     server: Server, client: redis.Redis, original: Original, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="singletonjob")
     assert original.leads()
     async with running(ticking(server)):
-        assert [record.__dict__["event"] for record in caplog.records] == ["started"]
+        assert [record.__dict__["event"] for record in caplog.records] == ["started", "following"]
         client.persist(LOCK)
         await until(lambda: len(caplog.records) > 1)
         assert caplog.records[1].levelname == "WARNING"

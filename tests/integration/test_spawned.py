@@ -50,8 +50,8 @@ async def pair():
 
 def start():
     app.start()
-    while app._service is not None:
-        app._service.stopped.wait(1)
+    while (service := app._service) is not None:
+        service.stopped.wait(1)
 
 """
 
