@@ -104,12 +104,13 @@ async def test_a_fleet_waits_for_the_original_without_a_warning_and_warns_only_o
     caplog.set_level(logging.INFO, logger="singletonjob")
     assert original.leads()
     async with running(ticking(server)):
+        await until(lambda: len(caplog.records) > 1)
         assert [record.__dict__["event"] for record in caplog.records] == ["started", "following"]
         client.persist(LOCK)
-        await until(lambda: len(caplog.records) > 1)
-        assert caplog.records[1].levelname == "WARNING"
-        assert caplog.records[1].__dict__["event"] == "no-expiry"
-        assert NET in caplog.records[1].getMessage()
+        await until(lambda: len(caplog.records) > 2)
+        assert caplog.records[2].levelname == "WARNING"
+        assert caplog.records[2].__dict__["event"] == "no-expiry"
+        assert NET in caplog.records[2].getMessage()
 
 
 async def test_a_lock_that_the_original_took_meanwhile_is_lost_with_a_warning_and_not_released(

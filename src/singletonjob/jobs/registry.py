@@ -126,12 +126,10 @@ class Registry:
             raise ConfigError(text)
 
     def _decorator(self, shape: Shape, keywords: Mapping[str, object]) -> Callable[[Body], Body]:
-        when = keywords.get(WHEN[shape])
-        alone = callable(when) and len(keywords) == 1
-        if alone and (shape != "interval" or is_async(when) or not takes(when, 0)):
-            raise ConfigError(_bare(shape, when))
-        this = object()
-        if alone:
+        when, this = keywords.get(WHEN[shape]), object()
+        if callable(when) and len(keywords) == 1:
+            if shape != "interval" or is_async(when) or not takes(when, 0):
+                raise ConfigError(_bare(shape, when))
             self._bare[this] = _bare(shape, when)
 
         def decorate(body: Body) -> Body:
