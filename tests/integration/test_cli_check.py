@@ -176,6 +176,38 @@ def test_missing_rights_are_exit_code_1_and_named(server: Server, capsys: pytest
     assert any("user 'bob'" in text and "PUBLISH" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("rights", "pattern"),
+    [
+        ({"keys": ["*"], "reset_channels": True}, "&pricing:notice"),
+        ({"keys": ["other:*"], "channels": ["*"]}, "~pricing:* and ~{pricing:*"),
+        ({"keys": ["pricing:*"], "channels": ["*"]}, "~pricing:* and ~{pricing:*"),
+    ],
+)
+def test_the_pattern_of_keys_or_channels_that_a_user_lacks_is_named(
+    server: Server, rights: dict[str, Any], pattern: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server.client() as client:
+        client.acl_setuser("bob", enabled=True, passwords=["+pw"], categories=["+@all"], **rights)
+    found = report(capsys, "--store", server.url.replace("//", "//bob:pw@"), code=1)
+    texts = [finding["text"] for finding in found["store"] if finding["level"] == "error"]
+    assert texts
+    assert all("user 'bob'" in text and pattern in text for text in texts), texts
+
+
+@pytest.mark.parametrize("command", ["EVAL", "EVALSHA", "SUBSCRIBE", "PING", "INFO"])
+def test_a_command_that_the_server_does_not_know_is_named_and_no_replica_could_lead_without_it(
+    project: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Server(KINDS[0], project, {"rename-command": f'{command} ""'}) as server:
+        found = report(capsys, "--store", server.url, code=0 if command == "INFO" else 1)
+        with server.client() as client:
+            assert client.keys("*") == []
+    texts = [finding["text"] for finding in found["store"] if finding["level"] in {"error", "warning"}]
+    assert any(command in text and "unknown command" in text for text in texts), texts
+    assert not any("redis.pcall" in text or "args beginning" in text for text in texts), "the text of a script"
+
+
 def test_an_eviction_policy_that_may_throw_leases_away_is_a_warning(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

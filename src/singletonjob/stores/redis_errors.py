@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .redis_address import Place
 
-__all__ = ["SERVER_WIDE", "code_of", "refusal", "translated"]
+__all__ = ["SERVER_WIDE", "code_of", "refusal", "translated", "words_of"]
 
 # The client takes the code off the text of the errors that it has a class for.
 CODES = {
@@ -68,9 +68,14 @@ def code_of(error: BaseException | str) -> str:
     return word if word.isupper() and word.isalpha() else ""
 
 
+def words_of(error: BaseException | str) -> str:
+    """The server's own words, without the arguments of a command that it does not know: they may be a whole script."""
+    return str(error).partition(", with args beginning with")[0]
+
+
 def refusal(address: Place, error: BaseException | str, command: str = "") -> StoreError:
     """The error to raise for one that the server gave in answer to `command`."""
-    code, text = code_of(error), str(error)
+    code, text = code_of(error), words_of(error)
     if code in UNAVAILABLE:
         advice = f"; {address.primary}" if code in REPLICA else ""
         return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}{advice}")

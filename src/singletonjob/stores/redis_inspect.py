@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from .protocol import Finding
-from .redis_errors import code_of, refusal, translated
-from .redis_script import script_text
+from .redis_errors import code_of, refusal, translated, words_of
+from .redis_script import lacks_script, script_text
 from .redis_wire import ORIGIN, channel, lock_key, names_key, pack, state_key
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def unfit_for(address: Place, facts: dict[str, str], *, on_cluster: bool = False
 
 def _of_server(address: Place, info: Any, *, on_cluster: bool) -> list[Finding]:
     if not isinstance(info, bytes):
-        return [Finding("warning", f"INFO is not allowed ({info}): version and eviction policy are not known")]
+        return [
+            Finding("warning", f"INFO is not allowed ({words_of(info)}): version and eviction policy are not known")
+        ]
     facts = facts_of(info)
     findings = [_version(facts)]
     unfit = unfit_for(address, facts, on_cluster=on_cluster)
@@ -94,36 +97,49 @@ def _version(facts: dict[str, str]) -> Finding:
 
 
 async def _of_rights(link: Link, address: Place, project: str, name: str) -> list[Finding]:
+    from redis.exceptions import ResponseError
+
     keys = (lock_key(project, name).encode(), state_key(project, name).encode())
     text = script_text("rights.lua")
-    script, loaded, pinged, names = await link.call(
+    digest = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    arguments = (b"2", *keys, channel(project).encode())
+    script, called, pinged, names = await link.call(
         [
-            (b"EVAL", text, b"2", *keys, channel(project).encode()),
-            (b"EVALSHA", b"0" * 40, b"0"),
+            (b"EVAL", text, *arguments),
+            (b"EVALSHA", digest, *arguments),
             (b"PING",),
             (b"SMEMBERS", names_key(project).encode()),
         ]
     )
     if isinstance(script, Exception):
-        raise refusal(address, script, "EVAL")
+        raise refusal(address, script, _with_pattern("EVAL", str(script), project))
     findings: list[Finding] = []
     for command, why in zip(script[::2], script[1::2], strict=True):
         said = ORIGIN.sub("", why.decode(errors="replace"))
         if code_of(said) != "WRONGTYPE":  # follows from what was refused before
-            findings.append(Finding("error", str(refusal(address, said, command.decode()))))
-    for command, said in (("EVALSHA", loaded), ("PING", pinged)):
-        if isinstance(said, Exception) and code_of(said) == "NOPERM":
+            what = _with_pattern(command.decode(), said, project)
+            findings.append(Finding("error", str(refusal(address, said, what))))
+    for command, said in (("EVALSHA", called), ("PING", pinged)):
+        if isinstance(said, Exception) and not lacks_script(said):
             findings.append(Finding("error", str(refusal(address, said, command))))
     try:
         await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
         if await link.read(SECONDS) is None:
             raise TimeoutError
-    except Exception as error:
-        if code_of(error) != "NOPERM":
-            raise
-        findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE"))))
+    except ResponseError as error:  # what else may go wrong with the connection is the caller's to tell
+        what = _with_pattern("SUBSCRIBE", str(error), project)
+        findings.append(Finding("error", str(refusal(address, error, what))))
     if not findings:
         findings.append(Finding("ok", "the user has all rights that are needed"))
     if isinstance(names, Exception) and code_of(names) == "NOPERM":
         findings.append(Finding("warning", f"`singletonjob status` will fail: {refusal(address, names, 'SMEMBERS')}"))
     return findings
+
+
+def _with_pattern(command: str, said: str, project: str) -> str:
+    """The command, with the pattern of keys or channels that the user needs if the server complains of one."""
+    if "channel" in said:
+        return f"{command} on the channel {channel(project)} (&{channel(project)})"
+    if "key" in said:
+        return f"{command} on the keys of the project (~{project}:* and ~{{{project}:*)"
+    return command
