@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._errors import StoreUnavailable
 from .protocol import Failed, Reply
 from .redis_address import address_from_url
-from .redis_errors import SERVER_WIDE, code_of, refusal, translated
+from .redis_errors import LOG_IN, SERVER_WIDE, code_of, refusal, translated
 from .redis_inspect import inspect
 from .redis_peek import look
 from .redis_reading import read
@@ -131,7 +131,8 @@ class RedisStore:
             raise StoreUnavailable(f"redis store: {self._address}: closed")
 
     async def _opened(self, seconds: float) -> Link:
-        link = await self._address.connect(seconds)
+        with translated(self._address, LOG_IN):
+            link = await self._address.connect(seconds)
         self._links.add(link)
         if self._closed:
             self._drop(link)

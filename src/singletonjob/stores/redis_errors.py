@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .redis_address import Place
 
-__all__ = ["SERVER_WIDE", "code_of", "refusal", "translated", "words_of"]
+__all__ = ["LOG_IN", "SERVER_WIDE", "code_of", "refusal", "translated", "words_of"]
 
 # The client takes the code off the text of the errors that it has a class for.
 CODES = {
@@ -51,6 +51,12 @@ REPLICA = frozenset({"MASTERDOWN", "READONLY"})
 
 CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
 
+LOG_IN = "the log-in (AUTH, SELECT)"
+"""The command, for an error while a connection is made."""
+
+FIRST = "TIME"
+"""The command that a new connection begins with."""
+
 SERVER_WIDE = frozenset(UNAVAILABLE) | CLUSTER | {"NOPERM"}
 """Codes that are not about one job."""
 
@@ -79,7 +85,7 @@ def refusal(address: Place, error: BaseException | str, command: str = "") -> St
     if code in UNAVAILABLE:
         advice = f"; {address.primary}" if code in REPLICA else ""
         return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}{advice}")
-    if code in CLUSTER:
+    if code in CLUSTER or "not allowed in cluster mode" in text:
         return StoreError(
             f"redis store: the server at {address} is a node of a Cluster, which a plain URL cannot use;"
             " write redis+cluster://host:6379"
@@ -97,7 +103,10 @@ def refusal(address: Place, error: BaseException | str, command: str = "") -> St
             f"redis store: user {address.username or 'default'!r} at {address} has not the right for {command}"
             f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER"
         )
-    return StoreError(f"redis store: the server at {address} refused {command}: {text}")
+    advice = ""
+    if command == FIRST and text.lower().startswith("unknown command"):
+        advice = "; if it is a Sentinel, write redis+sentinel://host:26379/service/0"
+    return StoreError(f"redis store: the server at {address} refused {command}: {text}{advice}")
 
 
 @contextlib.contextmanager
@@ -114,14 +123,27 @@ def translated(address: Place, command: str) -> Generator[None, None, None]:
         inner = error.__cause__ if isinstance(error.__cause__, RedisError) else error
         if code_of(inner) or isinstance(inner, AuthenticationError):
             raise refusal(address, inner, command) from error
-        raise StoreUnavailable(f"redis store: {address}: {_reason(error)}") from error
+        reason = _reason(error)
+        raise StoreUnavailable(f"redis store: {address}: {reason}{_with_tls(address, command, reason)}") from error
     except (TimeoutError, RedisTimeoutError) as error:
-        what = slow_look_up(error) or f"no answer to {command} in time"
+        what = slow_look_up(error) or f"no answer to {command} in time{_without_tls(address, command)}"
         raise StoreUnavailable(f"redis store: {address}: {what}") from error
     except ResponseError as error:
         raise refusal(address, error, command) from error
     except (RedisError, OSError) as error:
         raise StoreUnavailable(f"redis store: {address}: {_end(str(error))}") from error
+
+
+def _without_tls(address: Place, command: str) -> str:
+    """What to say of a new connection that gets no answer: a server that expects no TLS waits for the rest of it."""
+    wanted = command == FIRST and getattr(address, "tls", None) is not None
+    return "; a server that does not speak TLS is as silent as that" if wanted else ""
+
+
+def _with_tls(address: Place, command: str, reason: str) -> str:
+    """What to say of a new connection that the server closes: one that expects TLS does so."""
+    wanted = command == FIRST and getattr(address, "tls", ...) is None and reason == "Connection closed by server"
+    return "; if it speaks TLS, write rediss:// in the URL" if wanted else ""
 
 
 def _reason(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from .protocol import Finding
-from .redis_errors import code_of, refusal, translated, words_of
+from .redis_errors import LOG_IN, code_of, refusal, translated, words_of
 from .redis_script import lacks_script, script_text
 from .redis_wire import ORIGIN, channel, lock_key, names_key, pack, state_key
 
@@ -34,7 +34,8 @@ async def inspect(address: Place, project: str, *, on_cluster: str = "") -> tupl
     """
     with translated(address, "INFO"):
         async with asyncio.timeout(SECONDS):
-            link = await address.connect(SECONDS)
+            with translated(address, LOG_IN):
+                link = await address.connect(SECONDS)
             try:
                 (info,) = await link.call([(b"INFO",)])
                 findings = _of_server(address, info, on_cluster=bool(on_cluster))

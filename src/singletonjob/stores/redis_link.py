@@ -70,6 +70,7 @@ class Link:
 
         Raises the client's errors and `OSError` when the connection is lost.
         """
+        from redis.exceptions import ConnectionError as RedisConnectionError
         from redis.exceptions import ResponseError
 
         await self.send(b"".join([command if isinstance(command, bytes) else pack(command) for command in commands]))
@@ -79,6 +80,11 @@ class Link:
                 replies.append(await self._connection.read_response())
             except ResponseError as error:
                 replies.append(error)
+            except RedisConnectionError:
+                for reply in replies:
+                    if isinstance(reply, ResponseError):  # the reason why the server has closed the connection
+                        raise reply from None
+                raise
         return replies
 
     async def send(self, packed: bytes) -> None:
