@@ -8,6 +8,7 @@ from typing import Any
 
 from ._cron import Cron
 from ._errors import ScheduleError
+from .hidden_packages import refuse_hidden
 
 __all__ = ["make_cron"]
 
@@ -47,6 +48,7 @@ def make_cron(expression: str, tz: object) -> Cron:
     Raises `ScheduleError`, which says what to write instead of the forms of other tools.
     """
     name: Any = _zone_name(tz)
+    refuse_hidden("cronsim")
     try:
         return Cron(expression, name)
     except ScheduleError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,7 @@ from singletonjob.cli import COMMANDS, main
 from singletonjob.cli.loading import load_app
 from singletonjob.cli.logs import JsonFormatter, TextFormatter
 
-if TYPE_CHECKING:
-    from pathlib import Path
+SRC = Path(__file__).parents[2] / "src"
 
 
 # -- usage ---------------------------------------------------------------------------------------------------------
@@ -235,3 +235,46 @@ def test_a_json_line_stays_one_line_with_a_traceback_and_odd_values() -> None:
     line = JsonFormatter().format(failed)
     assert "\n" not in line
     assert "ValueError: two\nlines" in json.loads(line)["exc"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.parametrize(
+    "words", [("next", "0 3 * * *"), ("check", "full:app"), ("status", "--project", "p"), ("--version",)]
+)
+def test_an_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "full.py").write_text("from singletonjob import SingletonJobs\napp = SingletonJobs('p', 'memory')\n")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "singletonjob", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(SRC), "SINGLETONJOB_STORE": "memory"},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("the output cannot be written: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "words"), [("redis", ("check", "hidden:app")), ("cronsim", ("next", "hidden:app"))]
+)
+def test_a_file_that_hides_a_package_is_named(package: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / f"{package}.py").write_text("")
+    (tmp_path / "hidden.py").write_text(
+        "from singletonjob import SingletonJobs\napp = SingletonJobs('p', 'redis://127.0.0.1:1/0')\n"
+        "app.cron('0 3 * * *', name='job')(lambda: None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "singletonjob", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"{package}.py hides the package {package}, which is needed here; rename the file" in line

@@ -8,6 +8,7 @@ loaded here stays.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -132,10 +133,12 @@ def _parser(chosen: str | None) -> Parser:
     return parser
 
 
-def _version() -> str:
+def _show_version(_options: argparse.Namespace) -> int:
     from ..version import UNKNOWN, __version__
 
-    return "of an unknown version (its package metadata is not here)" if __version__ == UNKNOWN else __version__
+    version = "of an unknown version (its package metadata is not here)" if __version__ == UNKNOWN else __version__
+    print(f"singletonjob {version}")
+    return 0
 
 
 def _unknown(name: str) -> str:
@@ -157,20 +160,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen is not None and chosen not in COMMANDS:
         parser.error(_unknown(chosen))
     options = parser.parse_args(words)
-    if options.version:
-        print(f"singletonjob {_version()}")
-        return 0
-    if chosen is None:
+    if chosen is None and not options.version:
         parser.error(f"a command is missing; write one of: {', '.join(COMMANDS)}")
-    handler: Callable[[argparse.Namespace], int] = options.handler
+    handler: Callable[[argparse.Namespace], int] = _show_version if options.version else options.handler
+    name = "singletonjob" if options.version else f"singletonjob {chosen}"
     try:
-        return handler(options)
+        code = handler(options)
+        sys.stdout.flush()  # here, where an error can still be told
+        return code
     except ConfigError as error:
-        print(f"singletonjob {chosen}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output left (`| head`). Python would flush into the broken pipe once more at exit.
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        # Python would try to write the rest once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:  # then the reader left (`| head`)
+            print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1

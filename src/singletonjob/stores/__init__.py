@@ -8,6 +8,7 @@ in `stores.rules`; a store in another language (Lua, SQL) is checked against the
 from __future__ import annotations
 
 from .._errors import ConfigError
+from ..hidden_packages import refuse_hidden
 from .protocol import LeaseStore
 
 __all__ = ["LeaseStore", "from_url"]
@@ -42,6 +43,8 @@ def from_url(url: str) -> LeaseStore:
             ) from error
 
         return SqliteStore(path_from_url(url))
+    if scheme.startswith(("redis", "valkey", "unix")):
+        refuse_hidden("redis")
     if scheme in {"redis", "rediss", "unix", "valkey", "valkeys"}:
         from .redis import RedisStore, address_from_url
 
