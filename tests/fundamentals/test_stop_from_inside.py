@@ -176,7 +176,7 @@ def test_a_stop_from_another_thread_of_the_program_returns_at_once_unless_the_ap
 ) -> None:
     job = Stopping("another thread")
     way(job.app)
-    assert job.took
+    wait_for(lambda: job.took, what="the end of the call in its thread")
     assert max(job.took) < SANE
     assert job.failed == []
     assert job.holder is None
