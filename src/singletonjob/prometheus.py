@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector, CollectorRegistry
-
+from .extras import not_importable
 from .histogram import Histogram
 from .telemetry_measures import BUCKETS, MEASURES, Measure, Reading
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector, CollectorRegistry
+except ModuleNotFoundError as _error:
+    _text = f"singletonjob.prometheus: {not_importable('prometheus_client', _error)}"
+    raise ModuleNotFoundError(_text, name=_error.name) from _error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

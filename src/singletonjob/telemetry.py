@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from ._errors import ConfigError
 from ._model import RunFinished, RunStarted
+from .extras import not_importable
 from .telemetry_measures import BUCKETS, MEASURES, Reading
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def instrument(
     """
     try:
         from opentelemetry import metrics, trace
-    except ModuleNotFoundError as error:
-        raise ConfigError("instrument: needs opentelemetry-api; write pip install 'singletonjob[otel]'") from error
+    except ImportError as error:  # no ModuleNotFoundError where other packages share the namespace `opentelemetry`
+        raise ConfigError(f"instrument: {not_importable('opentelemetry', error)}") from error
     from .telemetry_spans import traced
 
     if app in _instrumented:

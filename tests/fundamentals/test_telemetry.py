@@ -483,6 +483,27 @@ def test_without_the_api_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
         instrument(SingletonJobs("pricing", store="memory"))
 
 
+def test_the_api_that_is_not_there_beside_others_of_its_namespace_is_told_from_one_that_cannot_be_imported(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
+        monkeypatch.delitem(sys.modules, name)
+    package = workplace / "opentelemetry"
+    package.mkdir()  # a namespace package, as the SDK's and the exporters' packages leave it
+    monkeypatch.setattr(sys, "path", [str(workplace)])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    app = SingletonJobs("pricing", store="memory")
+    with pytest.raises(ConfigError, match=r"needs opentelemetry-api \(cannot import name .*singletonjob\[otel\]"):
+        instrument(app)
+    (package / "metrics.py").write_text("import a_library_of_the_api\n")
+    with pytest.raises(ConfigError) as raised:
+        instrument(app)
+    said = (
+        "instrument: cannot import opentelemetry-api, although it is installed: No module named 'a_library_of_the_api'"
+    )
+    assert str(raised.value) == said
+
+
 LATE = """
 import os, signal
 from singletonjob import Run, SingletonJobs

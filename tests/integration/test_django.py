@@ -221,6 +221,7 @@ def test_c112_a_database_that_drops_idle_connections_costs_no_run_and_one_connec
     [
         ("None", 'write SINGLETONJOB = {"APP": "shop.jobs:app"}'),
         ('{"APP": "nowhere:app"}', "there is no module 'nowhere'"),
+        ('{"APP": "jobs:absent"}', "jobs has no 'absent'; did you mean 'jobs'?"),
         ('{"APP": "jobs:jobs", "STROE": "memory"}', "unknown STROE"),
     ],
 )

@@ -7,7 +7,10 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +18,9 @@ from singletonjob import ConfigError, SingletonJobs
 from singletonjob.cli import COMMANDS, main
 from singletonjob.cli.loading import load_app
 from singletonjob.cli.logs import JsonFormatter, TextFormatter
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -95,6 +101,8 @@ from singletonjob import SingletonJobs
 app = SingletonJobs("pricing", store="memory")
 class Holder:
     inner = app
+class Empty:
+    pass
 def make_app():
     return app
 def make_nothing():
@@ -106,14 +114,25 @@ def make_with(argument):
 number = 7
 """
 
+LAZY = """
+def __getattr__(name): import c107_none
+class Config:
+    @property
+    def app(self):
+        return self.absent
+config = Config()
+"""
+
 
 @pytest.fixture
 def project(workplace: Path) -> Path:
     """A directory with the jobs, as a module and in a package."""
     (workplace / "c107_jobs.py").write_text(JOBS)
+    (workplace / "c107_bare").mkdir()
     (workplace / "c107_package").mkdir()
     (workplace / "c107_package" / "__init__.py").touch()
     (workplace / "c107_package" / "jobs.py").write_text(JOBS)
+    (workplace / "c107_lazy.py").write_text(LAZY)
     return workplace
 
 
@@ -146,13 +165,39 @@ def test_c107_a_factory_makes_the_app(project: Path) -> None:
         ("c107_jobs:ap", False, "c107_jobs has no 'ap'; did you mean 'app'?"),
         ("c107_jobs:scheduler", False, "c107_jobs has no 'scheduler'; did you mean 'app'?"),
         ("c107_jobs:Holder.innner", False, "c107_jobs.Holder has no 'innner'; did you mean 'inner'?"),
-        ("c107_package:app", False, "c107_package has no 'app'; it holds no SingletonJobs at all"),
+        (
+            "c107_package:app",
+            False,
+            "c107_package has no 'app'; it is c107_package/__init__.py, which holds no SingletonJobs",
+        ),
+        ("c107_jbos:app", False, "did you mean 'c107_jobs'?"),
+        ("C107_package.jobs:app", False, "did you mean 'c107_package.jobs'?"),
+        ("c107_package.job:app", False, "did you mean 'c107_package.jobs'?"),
+        (".c107_jobs:app", False, "'.c107_jobs' begins with a dot; write c107_jobs:app"),
+        ("json:app", False, f"json has no 'app'; it is {json.__file__}, which holds no SingletonJobs"),
+        ("time:app", False, "time has no 'app'; it is a module built into Python"),
+        (
+            "c107_lazy:app",
+            False,
+            "cannot read c107_lazy.app: ModuleNotFoundError: No module named 'c107_none' (c107_lazy.py:2)",
+        ),
+        (
+            "c107_lazy:config.app",
+            False,
+            "cannot read c107_lazy.config.app: AttributeError: 'Config' object has no attribute 'absent' (",
+        ),
+        (
+            "c107_jobs:Empty.app",
+            False,
+            "c107_jobs.Empty has no 'app'; it is the class Empty, which holds no SingletonJobs",
+        ),
+        ("c107_bare:app", False, "c107_bare has no 'app'; it is the directory c107_bare without __init__.py, which"),
         ("c107_jobs:number", False, "c107_jobs:number is an int, not a SingletonJobs"),
         ("c107_jobs:Holder", False, "c107_jobs:Holder is the class Holder, not a SingletonJobs"),
         ("c107_jobs:make_app", False, "c107_jobs:make_app is a function, not a SingletonJobs; if it makes one, add "),
         ("c107_jobs:make_nothing", True, "c107_jobs:make_nothing() is None, not a SingletonJobs"),
         ("c107_jobs:number", True, "--factory: c107_jobs:number is an int, which cannot be called"),
-        ("c107_jobs:make_trouble", True, "c107_jobs:make_trouble() failed: OSError: no disk (c107_jobs.py:11)"),
+        ("c107_jobs:make_trouble", True, "c107_jobs:make_trouble() failed: OSError: no disk (c107_jobs.py:13)"),
         ("c107_jobs:make_with", True, "missing 1 required positional argument: 'argument'"),
     ],
 )
@@ -187,6 +232,47 @@ def test_c107_an_error_inside_the_module_is_told_with_its_cause_and_place(
         load_app("c107_broken:app")
     assert str(raised.value).startswith("cannot import 'c107_broken': ")
     assert expected.replace("X.py", "c107_broken.py") in str(raised.value)
+
+
+def test_a_module_of_a_package_that_is_started_from_inside_the_package_is_told_how_to_start(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project / "c107_package")
+    (project / "c107_package" / "c107_inside.py").write_text("from .jobs import app\n")
+    with pytest.raises(ConfigError) as raised:
+        load_app("c107_inside:app")
+    assert "(c107_inside.py:1)" in str(raised.value)
+    assert str(raised.value).endswith("; it is part of a package: write c107_package.c107_inside:app and --app-dir ..")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights are another matter on this system")
+@pytest.mark.usefixtures("workplace")
+def test_a_directory_that_this_user_may_not_read_is_told_from_a_module_that_is_not_there() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)  # not `tmp_path`, whose parents are closed to others
+        place.chmod(0o755)
+        package = place / "c107_closed"
+        package.mkdir()
+        (package / "jobs.py").write_text(JOBS)
+        package.chmod(0)
+        with as_nobody(), pytest.raises(ConfigError) as raised:
+            load_app("c107_closed.jobs:app", app_dir=name)
+        assert str(raised.value) == f"cannot import 'c107_closed.jobs': this user may not read {package}"
+        with as_nobody(), pytest.raises(ConfigError) as raised:
+            load_app("jobs:app", app_dir=str(package))
+        assert str(raised.value) == f"--app-dir: this user may not read {package}"
+
+
+@contextmanager
+def as_nobody() -> Generator[None]:
+    """Root may read everything, so root is somebody else inside the block."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 def test_an_app_dir_that_is_none_is_told(tmp_path: Path) -> None:

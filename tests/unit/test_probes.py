@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -91,6 +92,15 @@ def test_without_prometheus_client_metrics_are_not_implemented_and_the_answer_na
     assert found.status == 501
     assert found.content_type.startswith("text/plain")
     assert found.body.decode() == "/metrics needs prometheus-client: pip install 'singletonjob[prometheus]'\n"
+
+
+def test_an_import_of_the_collector_without_prometheus_client_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "singletonjob.prometheus", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for name in [name for name in sys.modules if name.startswith("prometheus_client.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'singletonjob\[prometheus\]'"):
+        importlib.import_module("singletonjob.prometheus")
 
 
 def test_with_prometheus_client_metrics_are_its_text(app: SingletonJobs) -> None:

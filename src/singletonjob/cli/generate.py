@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._errors import ConfigError
+from ..extras import not_importable
 from ..generate import registration
 
 if TYPE_CHECKING:
@@ -84,10 +85,8 @@ def _scanned(package: str, app_dir: str) -> Scan:
     logging.getLogger("griffe").disabled = True  # it tells of what it passes over; what matters is told by us
     try:
         from ..job_scan import scan
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"generate reads source with griffelib ({error}); pip install 'singletonjob[generate]'"
-        ) from error
+    except ImportError as error:
+        raise ConfigError(not_importable("griffe", error)) from error
     return scan(package, [app_dir, *sys.path])
 
 

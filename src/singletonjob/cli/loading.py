@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from singletonjob._errors import ConfigError
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from singletonjob import SingletonJobs
 
-__all__ = ["app_arguments", "load_app", "store_arguments"]
+__all__ = ["app_arguments", "attribute_of", "load_app", "store_arguments"]
 
 OWN_DIRECTORY = str(Path(__file__).parents[1])
 IMPORTLIB_DIRECTORY = str(Path(importlib.__file__).parent)
@@ -45,35 +47,65 @@ def load_app(target: str, *, app_dir: str = ".", factory: bool = False) -> Singl
     if "/" in module_name or module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise ConfigError(f"{module_name!r} is a file, not a module; write {dotted}:{attribute}")
+    if module_name.startswith("."):
+        raise ConfigError(f"{module_name!r} begins with a dot; write {module_name.lstrip('.')}:{attribute}")
     directory = Path(app_dir).resolve()
-    if not directory.is_dir():
-        raise ConfigError(f"--app-dir: {app_dir} is not a directory")
+    try:
+        next(directory.iterdir(), None)
+    except PermissionError as error:
+        raise ConfigError(f"--app-dir: this user may not read {directory}") from error
+    except OSError as error:
+        raise ConfigError(f"--app-dir: {app_dir} is not a directory") from error
     sys.path.insert(0, str(directory))
 
-    found = _attribute(_module(module_name, directory), module_name, attribute)
+    found = attribute_of(_module(module_name, directory, attribute), module_name, attribute)
     if factory:
         found = _made(found, target)
     return _checked(found, target, factory=factory)
 
 
-def _module(name: str, directory: Path) -> object:
+def _module(name: str, directory: Path, attribute: str) -> object:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and _place(error) is None:
-            raise ConfigError(
-                f"there is no module {name!r} in {directory} or on the import path ({error});"
-                " start in its directory or give --app-dir"
-            ) from error
-        raise ConfigError(f"cannot import {name!r}: {_described(error)}") from error
+            raise ConfigError(_not_found(name, directory, error)) from error
+        hint = ""
+        if isinstance(error, ImportError) and "no known parent package" in str(error):
+            above = os.path.relpath(directory.parent)
+            hint = f"; it is part of a package: write {directory.name}.{name}:{attribute} and --app-dir {above}"
+        raise ConfigError(f"cannot import {name!r}: {_described(error)}{hint}") from error
 
 
-def _attribute(module: object, module_name: str, path: str) -> object:
+def _not_found(name: str, directory: Path, error: ModuleNotFoundError) -> str:
+    """Say why there is no such module: a directory that cannot be read, or a name that is not there."""
+    import difflib
+
+    place, nearest = directory, list[str]()
+    for part in name.split("."):
+        try:
+            known = [entry.stem for entry in place.iterdir() if entry.suffix == ".py" or entry.is_dir()]
+        except PermissionError:  # the import system takes it for empty
+            return f"cannot import {name!r}: this user may not read {place}"
+        except OSError:
+            break  # a module, which holds no other ones
+        nearest += difflib.get_close_matches(part, known, n=1)
+        place = place.joinpath(*nearest[-1:])
+    hint = f"did you mean {'.'.join(nearest)!r}?" if len(nearest) == name.count(".") + 1 else ""
+    if not hint or nearest == name.split("."):
+        hint = "start in its directory or give --app-dir"
+    return f"there is no module {name!r} in {directory} or on the import path ({error}); {hint}"
+
+
+def attribute_of(module: object, module_name: str, path: str) -> object:
+    """The attribute of a module at a dotted `path`. Raises `ConfigError` with the names that are near, or the cause."""
     found, seen = module, module_name
     for name in path.split("."):
         try:
             found = getattr(found, name)
-        except AttributeError as error:
+        except Exception as error:
+            if not isinstance(error, AttributeError) or _place(error) is not None:  # of a property, say
+                raise ConfigError(f"cannot read {seen}.{name}: {_described(error)}") from error
             raise ConfigError(f"{seen} has no {name!r}; {_suggestion(found, name)}") from error
         seen = f"{seen}.{name}"
     return found
@@ -89,7 +121,18 @@ def _suggestion(holder: object, name: str) -> str:
     near = difflib.get_close_matches(name, public, n=3) or apps
     if near:
         return f"did you mean {' or '.join(repr(one) for one in near)}?"
-    return "it holds no SingletonJobs at all"
+    return f"it is {_origin(holder)}, which holds no SingletonJobs at all"
+
+
+def _origin(holder: object) -> str:
+    """Where a module comes from: another module of the same name may be imported instead of the one that is meant."""
+    if not isinstance(holder, ModuleType):
+        return _what(holder)
+    file: str | None = getattr(holder, "__file__", None)
+    if file is not None:
+        return _shown(file)
+    places = list(getattr(holder, "__path__", ()))
+    return f"the directory {_shown(places[0])} without __init__.py" if places else "a module built into Python"
 
 
 def _made(factory: object, target: str) -> object:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.conf import settings
 
 from ..._errors import ConfigError
+from ...cli.loading import attribute_of
 from .connections import with_fresh_connections
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def configured_app() -> SingletonJobs:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # a module that it imports is missing
         raise ConfigError(f"SINGLETONJOB['APP']: there is no module {module!r}") from error
-    app = getattr(found, attribute or "app", None)
+    try:
+        app = attribute_of(found, module, attribute or "app")
+    except ConfigError as error:
+        raise ConfigError(f"SINGLETONJOB['APP']: {error}") from error
     if not isinstance(app, SingletonJobs):
         raise ConfigError(f"SINGLETONJOB['APP']: {module}:{attribute or 'app'} is {app!r}, not a SingletonJobs")
     app.configure(project=written.get("PROJECT"), store=written.get("STORE"))
