@@ -79,7 +79,7 @@ def words_of(error: BaseException | str) -> str:
     return str(error).partition(", with args beginning with")[0]
 
 
-def refusal(address: Place, error: BaseException | str, command: str = "") -> StoreError:
+def refusal(address: Place, error: BaseException | str, command: str = "", project: str = "PROJECT") -> StoreError:
     """The error to raise for one that the server gave in answer to `command`."""
     code, text = code_of(error), words_of(error)
     if code in UNAVAILABLE:
@@ -101,12 +101,19 @@ def refusal(address: Place, error: BaseException | str, command: str = "") -> St
     if code == "NOPERM":
         return StoreError(
             f"redis store: user {address.username or 'default'!r} at {address} has not the right for {command}"
-            f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER"
+            f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER{_pattern(text, project)}"
         )
     advice = ""
     if command == FIRST and text.lower().startswith("unknown command"):
         advice = "; if it is a Sentinel, write redis+sentinel://host:26379/service/0"
     return StoreError(f"redis store: the server at {address} refused {command}: {text}{advice}")
+
+
+def _pattern(text: str, project: str) -> str:
+    """The pattern of keys or channels that a user needs whose right the server says is lacking."""
+    if "channel" in text:
+        return f" with &{project}:notice"
+    return f" with ~{project}:* and ~{{{project}:*" if " key" in text else ""
 
 
 @contextlib.contextmanager

@@ -113,13 +113,12 @@ async def _of_rights(link: Link, address: Place, project: str, name: str) -> lis
         ]
     )
     if isinstance(script, Exception):
-        raise refusal(address, script, _with_pattern("EVAL", str(script), project))
+        raise refusal(address, script, "EVAL", project)
     findings: list[Finding] = []
     for command, why in zip(script[::2], script[1::2], strict=True):
         said = ORIGIN.sub("", why.decode(errors="replace"))
         if code_of(said) != "WRONGTYPE":  # follows from what was refused before
-            what = _with_pattern(command.decode(), said, project)
-            findings.append(Finding("error", str(refusal(address, said, what))))
+            findings.append(Finding("error", str(refusal(address, said, command.decode(), project))))
     for command, said in (("EVALSHA", called), ("PING", pinged)):
         if isinstance(said, Exception) and not lacks_script(said):
             findings.append(Finding("error", str(refusal(address, said, command))))
@@ -128,19 +127,9 @@ async def _of_rights(link: Link, address: Place, project: str, name: str) -> lis
         if await link.read(SECONDS) is None:
             raise TimeoutError
     except ResponseError as error:  # what else may go wrong with the connection is the caller's to tell
-        what = _with_pattern("SUBSCRIBE", str(error), project)
-        findings.append(Finding("error", str(refusal(address, error, what))))
+        findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE", project))))
     if not findings:
         findings.append(Finding("ok", "the user has all rights that are needed"))
     if isinstance(names, Exception) and code_of(names) == "NOPERM":
         findings.append(Finding("warning", f"`singletonjob status` will fail: {refusal(address, names, 'SMEMBERS')}"))
     return findings
-
-
-def _with_pattern(command: str, said: str, project: str) -> str:
-    """The command, with the pattern of keys or channels that the user needs if the server complains of one."""
-    if "channel" in said:
-        return f"{command} on the channel {channel(project)} (&{channel(project)})"
-    if "key" in said:
-        return f"{command} on the keys of the project (~{project}:* and ~{{{project}:*)"
-    return command
