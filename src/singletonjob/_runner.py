@@ -235,8 +235,7 @@ class Runner:
                     self._resign(lease)
                 reason = self._reason or "lost"
                 await say_farewell(
-                    *(self.job, lease, reason, self.options, self._stop_by),
-                    *(self._journal, self._thread, self._context),
+                    self.job, lease, reason, self.options, self._stop_by, self._journal, self._thread, self._context
                 )
             died = False
         finally:

@@ -50,7 +50,7 @@ MISSED_LIMIT: Final = 1_000
 _TICK_AHEAD = 10_000_000
 # Likewise for slots. The store refuses and ignores slots beyond the same limit.
 _SLOT_AHEAD = 600_000_000
-_LATE_LIMIT = 60.0
+_LATE_LIMIT = 60.0  # in seconds
 
 # Not frozen, and no named tuples: some are made with every tick, and those take twice as long to make.
 

@@ -1,4 +1,4 @@
-"""What other tools write for a schedule or a zone, and what to write here instead."""
+"""Translate cron expressions and time zones of other tools into ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORMS = (
     ),
     (r".*~.*", "~ (a random value) is not supported; write a value of your own"),
 )
-"""Whole expressions: a pattern without regard to case, and what to say, with what the pattern has found."""
+"""Pairs of a pattern for the complete expression, in any case, and an advice with the pattern's groups as fields."""
 
 ZONE = re.compile(r"[A-Z]\w+(?:/[\w+-]+)+|UTC|GMT", re.ASCII)
 
@@ -54,13 +54,13 @@ def make_cron(expression: str, tz: object) -> Cron:
     except ScheduleError:
         if not _is_good("* * * * *", name):
             raise ScheduleError(_unknown_zone(name)) from None
-        if isinstance(expression, str) and (advice := _way_out(expression)):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not always typed
+        if isinstance(expression, str) and (advice := _advice_on(expression)):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not always typed
             raise ScheduleError(f"cron expression {expression!r}: {advice}") from None
         raise
 
 
-def _way_out(expression: str) -> str | None:
-    """What to write instead of an expression that is not understood; None if it looks like nobody's."""
+def _advice_on(expression: str) -> str | None:
+    """Say what to write instead of the expression; None if no known tool writes such an expression."""
     text = expression.strip()
     for pattern, words in FORMS:
         if found := re.fullmatch(pattern, text, re.IGNORECASE):
@@ -71,7 +71,7 @@ def _way_out(expression: str) -> str | None:
 
 
 def _behind(text: str) -> str | None:
-    """What to say of words behind a good expression of five or six fields."""
+    """Say what to do with the words after a good expression; None if there is no such expression or no such word."""
     words = text.replace("?", "*").split()
     for count in (1,) if text.startswith("@") else (6, 5):
         good, rest = " ".join(words[:count]), " ".join(words[count:]).partition(" #")[0]

@@ -71,8 +71,11 @@ async def test_what_a_server_says_before_it_closes_the_connection_is_told(says: 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_refused_at_the_log_in_is_told_as_that(kind: str, tmp_path: Path) -> None:
     with Server(kind, tmp_path) as server:
-        text = await refusal(server.url.replace("/0", "/99"))
-        assert "refused the log-in (AUTH, SELECT): DB index is out of range" in text
+        url, told = server.url.replace("/0", "/99"), "refused the log-in (AUTH, SELECT): DB index is out of range"
+        assert told in await refusal(url)
+        with pytest.raises(StoreError) as caught:
+            await from_url(url).peek("pricing")
+        assert told in str(caught.value)
         assert (await refusal(server.url.replace("redis:", "rediss:"), 0.3)).endswith(
             "no answer to TIME in time; a server that does not speak TLS is as silent as that"
         )

@@ -562,6 +562,20 @@ def test_a_parameter_that_a_web_framework_would_fill_in_is_refused(jobs: Jobs) -
             jobs.of(body)
 
 
+def test_a_parameter_that_a_decorator_fills_in_is_accepted(jobs: Jobs) -> None:
+    def inject(function: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(function)
+        def filled(*arguments: object) -> object:
+            return function(*arguments, db="session")
+
+        return filled
+
+    def body(run: Run, db: Any = Depends()) -> object:  # noqa: B008 - as above
+        return run, db
+
+    assert jobs.of(inject(body)).body(RUN) == (RUN, "session")
+
+
 def test_a_context_manager_is_no_body_but_may_decorate_one(jobs: Jobs) -> None:
     with pytest.raises(ConfigError, match=r"makes a context manager.* write a body that enters it with `with`"):
         jobs.of(contextlib.contextmanager(a_generator))

@@ -147,7 +147,7 @@ def _plain(options: JobOptions) -> dict[str, object]:
 
 
 def _timing(schedule: Schedule, now: int) -> dict[str, object]:
-    """What holds for the next slot after `now`, where that depends on it."""
+    """The options of the schedule; `late_limit` as it is for the next slot after `now`."""
     if isinstance(schedule, CronSchedule):
         limit = schedule.limit(schedule.cron.after(now) or now)
         return {

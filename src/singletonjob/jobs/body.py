@@ -57,7 +57,7 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
     wanted = next((p for p in parameters if _is_run(p.annotation, namespace)), None)
     wanted = wanted or next((p for p in parameters if p.name == "run"), None)
     for p in parameters:
-        if marker := _marker(p):
+        if inspect.unwrap(inner) is inner and (marker := _marker(p)):  # a decorator, `inject` say, may fill it in
             raise ConfigError(
                 f"{prefix}parameter {p.name!r} of {named} is a {marker}, which a web framework fills in and nobody does"
                 " here; write a body without it, and open in the body what the job needs"
@@ -66,8 +66,7 @@ def bind_run(body: object, *, prefix: str) -> Callable[[Run], object]:
             raise ConfigError(
                 f"{prefix}{named} is a method and the class has no instance yet; write the decorator as a call on a"
                 f" bound method, app.interval('1m')({'Worker' if p.name == 'cls' else 'worker'}.{inner.__name__}) for"
-                " example, or derive the class from"
-                " IntervalJob, FixedRateJob or CronJob"
+                " example, or derive the class from IntervalJob, FixedRateJob or CronJob"
             )
         if p is not wanted and p.default is p.empty:
             raise ConfigError(
@@ -128,7 +127,7 @@ def _is_generator(function: object) -> bool:
 
 
 def _is_context_manager(function: object) -> bool:
-    """Whether `contextlib` has made it of a generator."""
+    """Return True if `contextlib` has made the function from a generator."""
     made_by = getattr(function, "__globals__", {}).get("__name__")
     return made_by == "contextlib" and callable(function) and _is_generator(inspect.unwrap(function))
 

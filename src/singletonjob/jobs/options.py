@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from .._errors import ConfigError
 from .duration import duration, positive, shown
-from .foreign import UnknownOption, foreign
+from .other_tools import advice_on_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -236,6 +236,10 @@ APP_READERS: Mapping[str, Reader] = {
 }
 
 
+class UnknownOption(ConfigError, TypeError):
+    """The option does not exist. Python raises a `TypeError` for an unknown keyword, so this error is one, too."""
+
+
 def read(given: Mapping[str, object], readers: Mapping[str, Reader], *, prefix: str = "") -> dict[str, Any]:
     """The values of `given`, each checked on its own; durations in seconds.
 
@@ -244,7 +248,7 @@ def read(given: Mapping[str, object], readers: Mapping[str, Reader], *, prefix: 
     """
     for name, value in given.items():
         if name not in readers:
-            advice = foreign(name, value) or nearest(name, readers)
+            advice = advice_on_option(name, value) or nearest(name, readers)
             raise UnknownOption(f"{prefix}{name}: there is no such option; {advice}")
     return {name: readers[name](value, prefix + name) for name, value in given.items()}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from .._errors import ConfigError, DuplicateJobError
 from .body import identity, is_async
 from .definition import caller, define, define_class_form
-from .foreign import foreign
 from .options import takes
+from .other_tools import advice_on_option
 from .timing import EXAMPLES, WHEN
 
 if TYPE_CHECKING:
@@ -35,13 +35,17 @@ Body = TypeVar("Body", bound="Callable[[], object] | Callable[[Run], object] | R
 F = TypeVar("F", bound="Callable[..., object]")
 
 
-def _named_for(shape: Shape) -> Callable[[F], F]:
-    """Have a decorator say what a keyword of another tool is here (`seconds=5`), before it says what is missing."""
+def _translating(shape: Shape) -> Callable[[F], F]:
+    """Make a method translate a keyword of another tool (`seconds=5`) before Python reports a missing argument."""
 
-    def named(method: F) -> F:
+    def translating(method: F) -> F:
         @wraps(method)
         def call(self: Registry, *arguments: Any, **keywords: Any) -> object:
-            if not arguments and WHEN[shape] not in keywords and any(foreign(*one) for one in keywords.items()):
+            if (
+                not arguments
+                and WHEN[shape] not in keywords
+                and any(advice_on_option(*one) for one in keywords.items())
+            ):
                 # This raises, with the name of the job.
                 return self._decorator(shape, keywords)  # pyright: ignore[reportPrivateUsage]  # of the same class
             return method(self, *arguments, **keywords)
@@ -49,7 +53,7 @@ def _named_for(shape: Shape) -> Callable[[F], F]:
         same: Any = call
         return same  # type: ignore[no-any-return]  # the type checkers see the method itself
 
-    return named
+    return translating
 
 
 class Registry:
@@ -69,7 +73,7 @@ class Registry:
         self._bare: dict[object, str] = {}  # decorators that look like ones without parentheses
         self._wraps: list[Callable[[JobDefinition], JobDefinition]] = []
 
-    @_named_for("interval")
+    @_translating("interval")
     def interval(self, every: Every, **keywords: Unpack[JobKeywords]) -> Callable[[Body], Body]:
         """Run the function, wait `every`, run it again.
 
@@ -78,7 +82,7 @@ class Registry:
         """
         return self._decorator("interval", {"every": every, **keywords})
 
-    @_named_for("fixed_rate")
+    @_translating("fixed_rate")
     def fixed_rate(self, every: Duration, **keywords: Unpack[FixedRateKeywords]) -> Callable[[Body], Body]:
         """Run the function on a wall-clock grid that all replicas share: at each multiple of `every`.
 
@@ -88,7 +92,7 @@ class Registry:
         """
         return self._decorator("fixed_rate", {"every": every, **keywords})
 
-    @_named_for("cron")
+    @_translating("cron")
     def cron(self, expression: str, **keywords: Unpack[CronKeywords]) -> Callable[[Body], Body]:
         """Run the function at the slots of a cron expression: five fields, or six with seconds first.
 
@@ -162,7 +166,7 @@ class Registry:
 
 
 def _bare(shape: Shape, function: object) -> str:
-    """What to say of a decorator above a `function` without parentheses."""
+    """The error's text for a decorator above a `function` without parentheses."""
     module, qualname = identity(function)
     form = f"@app.{shape}({EXAMPLES[shape]})"
     return f"{module}.{qualname} ({caller()}) is no job yet: write {form}, with parentheses, above the function"

@@ -56,7 +56,7 @@ def make_schedule(shape: Shape, timing: Mapping[str, Any], *, prefix: str) -> Sc
 
 
 def schedule_warnings(schedule: Schedule) -> tuple[str, ...]:
-    """What a user should know of a schedule that works, but perhaps not as meant."""
+    """Warnings about a schedule that is valid, but may not do what its author means."""
     if isinstance(schedule, CronSchedule):
         return schedule.cron.warnings
     if isinstance(schedule, FixedRateSchedule) and schedule.period >= DAY:

@@ -59,10 +59,10 @@ def from_url(url: str) -> LeaseStore:
         from .redis_cluster_address import cluster_from_url
 
         return RedisClusterStore(cluster_from_url(url))
-    from .foreign import way_out
+    from .other_tools import advice_on_url
 
     known = "write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"
-    raise ConfigError(f"store: {_name(url)} is not a store that this version knows; {way_out(url) or known}")
+    raise ConfigError(f"store: {_name(url)} is not a store that this version knows; {advice_on_url(url) or known}")
 
 
 def _name(url: str) -> str:

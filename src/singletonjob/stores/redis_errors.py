@@ -142,13 +142,13 @@ def translated(address: Place, command: str) -> Generator[None, None, None]:
 
 
 def _without_tls(address: Place, command: str) -> str:
-    """What to say of a new connection that gets no answer: a server that expects no TLS waits for the rest of it."""
+    """A hint for a new connection over TLS that gets no answer: a server without TLS waits for more bytes."""
     wanted = command == FIRST and getattr(address, "tls", None) is not None
     return "; a server that does not speak TLS is as silent as that" if wanted else ""
 
 
 def _with_tls(address: Place, command: str, reason: str) -> str:
-    """What to say of a new connection that the server closes: one that expects TLS does so."""
+    """A hint for a new plain connection that the server closes: a server with TLS does so."""
     wanted = command == FIRST and getattr(address, "tls", ...) is None and reason == "Connection closed by server"
     return "; if it speaks TLS, write rediss:// in the URL" if wanted else ""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .orders import pause_in_force
 from .protocol import JobView
-from .redis_errors import SERVER_WIDE, code_of, translated
+from .redis_errors import LOG_IN, SERVER_WIDE, code_of, translated
 from .redis_inspect import facts_of, unfit_for
 from .redis_wire import lock_key, names_key, state_key
 
@@ -30,7 +30,8 @@ async def look(address: Place, project: str) -> tuple[JobView, ...]:
     for a replica, which may tell what was, and for a node of a Cluster."""
     with translated(address, "SMEMBERS, GET, PTTL, HMGET and TIME"):
         async with asyncio.timeout(SECONDS):
-            link = await address.connect(SECONDS)
+            with translated(address, LOG_IN):
+                link = await address.connect(SECONDS)
             try:
                 info, found = await link.call([(b"INFO",), (b"SMEMBERS", names_key(project).encode())])
                 unfit = unfit_for(address, facts_of(info)) if isinstance(info, bytes) else None

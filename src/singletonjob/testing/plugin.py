@@ -1,5 +1,5 @@
-"""What pytest gets from this library: three fixtures, which load the rest of it when a test asks for one of them, and a
-separate SQLite store for each worker of pytest-xdist.
+"""The pytest plugin: three fixtures, which load the rest of the library on first use, and a separate SQLite store for
+each worker of pytest-xdist.
 
 Workers that share a store compete: a job runs in one of them, and tests in the others wait for a run in vain. pytest
 imports this module in every project that has the library installed: it must cost next to nothing.

@@ -1,10 +1,8 @@
-"""Options as other tools name them, and what they are here."""
+"""Translate the options of other tools into what to write here."""
 
 from __future__ import annotations
 
-from .._errors import ConfigError
-
-__all__ = ["UnknownOption", "foreign"]
+__all__ = ["advice_on_option"]
 
 UNITS = {"milliseconds": "ms", "seconds": "s", "minutes": "m", "hours": "h", "days": "d"}
 CRON = "write @app.cron('0 3 * * *'), a cron expression"
@@ -44,12 +42,8 @@ OPTIONS: dict[str, str] = {
 }
 
 
-class UnknownOption(ConfigError, TypeError):
-    """An option that does not exist. A `TypeError` as well, as Python has it for a keyword that nobody takes."""
-
-
-def foreign(name: str, value: object) -> str | None:
-    """What to write instead of the option `name` of another tool; None if no tool that we know has it."""
+def advice_on_option(name: str, value: object) -> str | None:
+    """Say how to write the option `name` of another tool; None if no tool in the table has such an option."""
     if name in UNITS and isinstance(value, (int, float)):
         return f"write @app.interval('{value:g}{UNITS[name]}')"
     if name == "weeks" and isinstance(value, (int, float)):

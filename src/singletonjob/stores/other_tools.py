@@ -1,10 +1,10 @@
-"""Stores as the URLs of other tools name them, and what to write here."""
+"""Translate the store URLs of other tools into ours."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["way_out"]
+__all__ = ["advice_on_url"]
 
 PLAIN = "redis://host:6379/0"
 TLS = "rediss://host:6379/0"
@@ -29,8 +29,8 @@ SCHEMES = {
 HOST = re.compile(r"[\w.-]+(?::\d+)?(?:/\d*)?")
 
 
-def way_out(url: str) -> str | None:
-    """What to write instead of a URL that names no store here; None if it looks like nobody's."""
+def advice_on_url(url: str) -> str | None:
+    """Say what to write instead of a URL that names no store of ours; None if no known tool writes such a URL."""
     text = url.strip()
     scheme, found, _ = text.partition("://")
     if found:
