@@ -19,12 +19,18 @@ _VARIABLE = (
 )
 
 
+_LOG = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ |(?:DEBUG|INFO|WARNING|ERROR):singletonjob:"
+_TORN = re.compile(rf"(?<=.)(?={_LOG})")
+"""A log line that begins within another line: an unbuffered `print` writes its text and the line's end separately, and
+another thread may log in between."""
+
+
 def missing(shown: str, printed: str) -> str | None:
     """The first line of `shown` that is not in `printed` after the ones before it; None when all are there.
 
     A line `...` in `shown` stands for any lines, as does the space between two of its lines.
     """
-    real = iter([_words(line) for line in printed.splitlines()])
+    real = iter([_words(line) for line in _TORN.sub("\n", printed).splitlines()])
     for line in shown.splitlines():
         wanted = _words(line)
         if wanted and wanted != "..." and wanted not in real:  # `in` takes the iterator on to the line that it finds

@@ -96,6 +96,14 @@ def test_the_order_counts() -> None:
     assert missing("one thing\nother thing", "other thing\none thing") == "other thing"
 
 
+@pytest.mark.parametrize("log", ["2026-12-01 09:22:38.465Z INFO    tick: leads", "INFO:singletonjob:tick: leads"])
+def test_a_log_line_between_a_text_and_the_end_of_its_line_hides_neither(log: str) -> None:
+    printed = f"reports: ready, token 1796116958464858{log}\n\n"
+    assert missing("reports: ready, token 17", printed) is None
+    assert missing(log, printed) is None
+    assert missing("reports: ready", printed) == "reports: ready"
+
+
 # -- a session -----------------------------------------------------------------------------------------------------
 
 
