@@ -25,14 +25,20 @@ BOUND = 0.1 + 0.1 + 1.0
 
 JOBS = """
 import logging, time
-from singletonjob import SingletonJobs
+from singletonjob import RunFinished, SingletonJobs
 
 app = SingletonJobs("pricing", lock_expiry="1s", heartbeat_interval="200ms", margin="100ms", shutdown_grace="100ms")
 log = logging.getLogger("mine")
 
 @app.interval("10s")
 async def quiet(run):
-    open("ran", "w").close()
+    pass
+
+def finished(event):  # a callback hears of a run when the job loop has logged all that it has to say of the run
+    if isinstance(event, RunFinished):
+        open("ran", "w").close()
+
+app.subscribe(finished)
 """
 
 SYNC = JOBS + '@app.fixed_rate("20ms")\ndef chatty(run):\n    log.info("x" * 4000)\n'
