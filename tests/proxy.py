@@ -35,6 +35,8 @@ class Proxy:
         self._tls = tls
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._arriving = 0  # connections whose other half is not there yet
+        self._left = False
         self._gates = {"up": asyncio.Event(), "down": asyncio.Event()}
         self.port = free_port()
 
@@ -44,7 +46,13 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._left = True
+        # Let what is arriving arrive. asyncio loses a socket that it has accepted but not handed over when the server
+        # closes, and nobody would close the other half of a connection that is made after that.
+        await asyncio.sleep(0.01)
         self._server.close()
+        while self._arriving:
+            await asyncio.sleep(0.001)
         self.hang_up()
         for task in self._tasks:
             task.cancel()
@@ -80,12 +88,17 @@ class Proxy:
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
             writer.transport.abort()
             return
+        self._arriving += 1
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
+        finally:
+            self._arriving -= 1
         self._writers |= {writer, far_writer}
+        if self._left:
+            return
         for way, source, sink, back in (("up", reader, far_writer, writer), ("down", far_reader, writer, None)):
             task = asyncio.create_task(self._pass_on(self._gates[way], source, sink, back))
             self._tasks.add(task)
