@@ -139,7 +139,6 @@ async def test_p01_c22_the_lock_is_the_originals_key_with_the_node_as_its_value_
         "token": str(token),
         "since": str(token),
         "off": str(token),  # a job never seen before owes nothing
-        "ok": "",
     }
     assert set(client.scan_iter()) == {LOCK, STATE, "p:jobs"}
 

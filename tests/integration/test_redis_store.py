@@ -62,7 +62,7 @@ RIGHTS = (
     "~{p:*",
     "&p:*",
     *("+evalsha", "+eval", "+get", "+set", "+del", "+pexpire", "+pttl", "+sadd", "+time"),
-    *("+mget", "+hget", "+hmget", "+hset"),
+    *("+hmget", "+hset"),
     *("+publish", "+subscribe", "+ping", "+info", "+select"),
 )
 """What a user of project `p` needs. INFO may be missing: then there is no amnesia guard. SELECT: not for database 0."""
@@ -401,7 +401,7 @@ async def test_c88_the_documented_rights_are_enough_for_everything(server: Serve
             assert await anext(notices) == {"j"}
 
 
-NICETIES = {"+info", "+select", "+ping", "+mget", "+hget"}
+NICETIES = {"+info", "+select", "+ping"}
 
 
 @pytest.mark.parametrize("right", [right for right in RIGHTS if right not in NICETIES])
@@ -426,20 +426,6 @@ async def test_c88_without_any_one_of_the_rights_something_is_refused(
         assert client.exists(LOCK) == 0 or right in {"+del", "+pexpire", "+pttl"}
         assert "has not the right for" in text
         assert right.removeprefix("+") in text.lower() or right[0] in "~&"
-
-
-@pytest.mark.parametrize("right", ["+mget", "+hget"])
-async def test_c88_without_the_rights_to_mget_and_hget_renewals_take_the_long_way(
-    server: Server, client: redis.Redis, right: str
-) -> None:
-    async with opened(server.user(*(one for one in RIGHTS if one != right))) as store:
-        await _use_all(store)
-        token = await token_of(store)
-        client.config_resetstat()
-        for _ in range(2):  # the second one is of a job at rest
-            assert await ask(store, renew(token)) == Renewed()
-        calls: Any = client.info("commandstats")
-        assert calls["cmdstat_hmget"]["calls"] == 2
 
 
 async def _use_all(store: RedisStore) -> None:

@@ -414,13 +414,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "test_a_replica_without_the_lease_reports_nothing",
         ),
         (
-            "redis: a renewal at rest needs no token",
-            LUA,
-            "try('HGET', key, 'ok') == token",
-            "try('HGET', key, 'ok') ~= ''",
-            "test_a_renewal_of_an_earlier_term_of_the_same_replica_is_refused",
-        ),
-        (
             "cluster: a release overtakes an acquisition",
             CLUSTER,
             "outcomes[place] = IN_DOUBT",

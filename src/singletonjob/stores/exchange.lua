@@ -3,8 +3,7 @@
 --
 -- KEYS  the set of job names (not on a Cluster, where it may lie on another node), then for each request the job's
 --       lock and state
--- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; how long leases last that are
---       renewed at rest, in milliseconds; then the requests
+-- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
 --       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
 --       ten times as long for as many texts. redis_wire.py writes and reads both.
@@ -12,7 +11,7 @@
 -- All instants are microseconds since the epoch, exact as doubles up to 2^53. Lua's own conversion of numbers to
 -- text drops digits, so numbers from outside stay text, and others go through text().
 
-local BEFORE = 4 -- arguments before the requests
+local BEFORE = 3 -- arguments before the requests
 local AHEAD = 600000000
 local RESIGNS = 10000000
 
@@ -23,7 +22,7 @@ local function text(number)
 end
 
 local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- globals are looked up by name each time
-local node, void_at, channel, at_rest = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local names = #KEYS % 2 -- 1: there is a set of names in front of the pairs
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -40,19 +39,9 @@ local function call(name, ...)
   return redis.call(name, ...)
 end
 
--- The holders before this batch, asked for in one go; where that is not allowed, each renewal asks for its own.
-local held = {}
-if ARGV[BEFORE + 1] and match(ARGV[BEFORE + 1], '^[%dN]') then
-  local locks = {}
-  for number = 1, #ARGV - BEFORE do
-    locks[number] = KEYS[names + 2 * number - 1]
-  end
-  held = try('MGET', unpack(locks))
-end
-
 local function load(key)
   local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger',
-    'ok', 'released')
+    'released')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
@@ -61,8 +50,7 @@ local function load(key)
     paused = field[7] or '',
     resign = field[8] or '',
     trigger = field[9] or '',
-    ok = field[10],
-    released = tonumber(field[11]) or 0,
+    released = tonumber(field[10]) or 0,
     mark = '',
     done = '',
     ended = '',
@@ -167,7 +155,7 @@ function handle.A(job, lock, key, number, milliseconds, above)
     return 'B;resigned;' .. mine .. ';' .. resigned
   end
   local token = text(math.max(state.token + 1, tonumber(above) + 1, wall))
-  local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall), 'ok', ''}
+  local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall)}
   local off = state.off
   if (not off and not state.slot) or (off and off < 0) then
     off = wall -- never seen before, or switched off until now: earlier slots are not owed
@@ -194,14 +182,6 @@ function handle.A(job, lock, key, number, milliseconds, above)
     .. (state.slot_text or '')
 end
 
--- Nearly every renewal: of a job at rest, which has nothing to report and heeds no order. It is asked for by its token
--- alone. `ok` is the token of a term whose renewal saw no order in force; each order clears it, and the next term. So
--- the state need not be taken apart.
-local function renewed_at_rest(token, lock, key)
-  -- An error is neither; the way through the state meets it again. 0: a release before it in this batch was faster.
-  return try('HGET', key, 'ok') == token and try('PEXPIRE', lock, at_rest) == 1
-end
-
 function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
   local holder, state = call('GET', lock), load(key)
   if holder ~= node or state.token ~= tonumber(token) then
@@ -215,15 +195,10 @@ function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
     fields[#fields + 1] = 'off' -- a pause that this term outlived is over: what comes now is owed
     fields[#fields + 1] = text(wall)
   end
-  local resigned = resignation_ends(state)
-  if not paused and not resigned and trigger == '' and state.ok ~= token then
-    fields[#fields + 1] = 'ok'
-    fields[#fields + 1] = token
-  end
   if fields[1] then
     call('HSET', key, unpack(fields))
   end
-  local order = paused and 'paused' or resigned and 'resigned' or ''
+  local order = paused and 'paused' or resignation_ends(state) and 'resigned' or ''
   return order == '' and trigger == '' and 'N' or 'N;' .. order .. ';' .. trigger
 end
 
@@ -297,6 +272,7 @@ end
 local function ordered(job, lock, key, outcome, fields)
   local holder = call('GET', lock)
   if fields then
+    -- A leader of release 0.1 renews without a look at the orders while `ok` is its token.
     call('HSET', key, 'ok', '', unpack(fields))
     news[#news + 1] = job
   end
@@ -380,9 +356,6 @@ local PATTERN = {
 
 local function serve(request, lock, key)
   local kind = string.sub(request, 1, 1)
-  if not PATTERN[kind] then
-    return handle.N(nil, lock, key, request, at_rest, '', '', '', '')
-  end
   local job, a, b, c, d, e, f, g = match(request, PATTERN[kind])
   return handle[kind](job, lock, key, a, b, c, d, e, f, g)
 end
@@ -390,10 +363,7 @@ end
 local reply, verdicts = {text(wall), '', ''}, {}
 for number = 1, #ARGV - BEFORE do
   local request, lock, key = ARGV[number + BEFORE], KEYS[names + 2 * number - 1], KEYS[names + 2 * number]
-  local ok, verdict = true, 'N'
-  if held[number] ~= node or PATTERN[string.sub(request, 1, 1)] or not renewed_at_rest(request, lock, key) then
-    ok, verdict = pcall(serve, request, lock, key)
-  end
+  local ok, verdict = pcall(serve, request, lock, key)
   if not ok then
     -- An error is a table since Redis 7, a text before.
     verdict = 'E;' .. command .. ';' .. tostring(type(verdict) == 'table' and verdict.err or verdict)

@@ -1,8 +1,7 @@
 """What goes to `exchange.lua` and comes back: one text per request, one per verdict.
 
 A thousand jobs with an argument for each of their values cost the client ten times as much as packed ones. Fields are
-separated by `;`, which no name holds; what may hold anything comes last. What most jobs ask for most of the time, a
-renewal with nothing to report, is the token alone; its expiry is told once.
+separated by `;`, which no name holds; what may hold anything comes last.
 """
 
 from __future__ import annotations
@@ -86,9 +85,7 @@ def script_call(
     count = 2 * len(requests) + names
     keys = _keys(batch.project, tuple([request.job for request in requests]), names)
     void_at = "" if batch.void_at is None else str(batch.void_at)
-    at_rest = next((request.lock_expiry for request in requests if isinstance(request, Renew)), 0.0)
-    values = [batch.node, void_at, channel(batch.project), str(_milliseconds(at_rest))]
-    values += [_packed(request, at_rest) for request in requests]
+    values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
     head = b"*%d\r\n" % (3 + count + len(values)) + _bulks((command, script, b"%d" % count))
     # As one text: a thousand small ones take four times as long to encode.
     text = "".join([f"${len(value)}\r\n{value}\r\n" for value in values])
@@ -106,11 +103,9 @@ def _keys(project: str, jobs: tuple[str, ...], names: bool) -> bytes:
     return _bulks([key.encode() for key in keys])
 
 
-def _packed(request: Request, at_rest: float) -> str:
+def _packed(request: Request) -> str:
     match request:
         case Renew():
-            if request.progress == NO_PROGRESS and request.lock_expiry == at_rest:
-                return str(request.token)
             progress = _progress(request.progress)
             return f"N;{request.job};{request.token};{_milliseconds(request.lock_expiry)};{progress}"
         case Acquire():
