@@ -329,11 +329,12 @@ class Heartbeat:
         lease = self.leases.get(job)
         if lease is None:
             return NO_PROGRESS
-        lease.telling = telling = lease.tick, lease.done, lease.ended_at, lease.settled
+        lease.telling = telling = lease.tick, lease.done, lease.ended_at, lease.settled, lease.runs, lease.finished
         if telling == lease.told:
             return NO_PROGRESS  # the store has it: a job at rest costs it less
-        ended_ago = None if lease.ended_at is None else max(0.0, now - lease.ended_at)
-        return Progress(tick=lease.tick, done=lease.done, ended_ago=ended_ago, settled=lease.settled)
+        ended, good = (None if at is None else max(0.0, now - at) for at in (lease.ended_at, lease.good_at))
+        runs = lease.outcome, lease.runs, lease.failures, good
+        return Progress(lease.tick, lease.done, ended, lease.settled, *runs, lease.finished)
 
     # -- looking after the job loop --------------------------------------------------------------------------------
 

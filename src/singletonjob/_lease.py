@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from ._errors import LeadershipLost
 from .instants import instant
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ._clock import Clock
+    from ._model import Outcome
     from ._timer import Timers
 
 __all__ = ["Fence", "Lease", "Run", "StopSignal", "Term"]
@@ -30,11 +31,6 @@ T = TypeVar("T")
 
 class Lease:
     """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
-
-    __slots__ = (
-        *("clock", "deadline", "done", "ended_at", "job", "limit", "node", "over", "over_at", "project"),
-        *("run_started", "sent", "settled", "stopping", "telling", "threads", "tick", "token", "told", "warned_at"),
-    )
 
     def __init__(
         self, clock: Clock, *, project: str, job: str, node: str, token: int, deadline: float, sent: float
@@ -56,9 +52,21 @@ class Lease:
         self.done: int | None = None  # last slot whose run has ended
         self.settled: int | None = None  # all slots up to here were run or reported
         self.ended_at: float | None = None  # end of the last run
-        self.telling: tuple[object, ...] = ()  # of these four, what the request on its way reports
+        self.outcome: Outcome | Literal[""] = ""  # of the last run
+        self.runs: int = 0  # that ended in this term
+        self.failures: int = 0  # of these
+        self.good_at: float | None = None  # end of the last run that ended well
+        self.finished: str = ""  # id and outcome of an operator's last extra run
+        self.telling: tuple[object, ...] = ()  # of these, what the request on its way reports
         self.told: tuple[object, ...] = ()  # what the store has confirmed
         self.threads: ThreadCalls = ThreadCalls()
+
+    def ran(self, outcome: Outcome, ended_at: float) -> None:
+        """Take note of the end of a run."""
+        self.outcome, self.ended_at, self.runs = outcome, ended_at, self.runs + 1
+        if outcome == "ok":
+            self.good_at = ended_at
+        self.failures += outcome in {"failed", "timeout"}
 
     def valid(self) -> bool:
         """Whether this very moment lies inside the term."""

@@ -63,13 +63,6 @@ RAN_WELL: Result = ("ok", None)
 class Runner:
     """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
 
-    __slots__ = (
-        *("_answer", "_asked", "_clock", "_context", "_cut", "_debug", "_elector", "_grace_until", "_heartbeat"),
-        *("_in_flight", "_journal", "_last", "_ledger", "_on_call", "_previous_end", "_reason", "_scope", "_service"),
-        *("_signal", "_sleeper", "_state", "_stop_by", "_task", "_thread", "_timer", "_timers", "_trigger"),
-        *("_user_code", "counts", "job", "lease", "options"),
-    )
-
     def __init__(
         self,
         job: JobDefinition,
@@ -304,13 +297,16 @@ class Runner:
 
     async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
         """An operator's extra run, if it is still to be had; the moment at which that was over."""
-        verdict = await self._ask(TakeTrigger(job=self.job.name, token=lease.token, id=self._trigger))
+        take = TakeTrigger(job=self.job.name, token=lease.token, id=self._trigger)
+        verdict = await self._ask(take)
         self._trigger = ""
-        now, ran = self._clock.now(), self.counts.runs
+        now, ran = self._clock.now(), lease.runs
         if isinstance(verdict, Claimed):
             self._journal.triggered(self.job.name, lease.token)
             now = await self._execute(lease, Due(now.wall), ticker, now, claimed=True)
-            self.counts.triggered += self.counts.runs - ran
+            self.counts.triggered += lease.runs - ran
+            lease.finished = f"{take.id};{lease.outcome if lease.runs > ran else 'cancelled'}"
+            self._heartbeat.post(lambda now: self._elector.report(now, take.job))
         return now
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
@@ -391,11 +387,12 @@ class Runner:
             if result is not None:
                 ended = self._clock.now()
                 lease.done = lease.done if slot is None else slot
-                self._previous_end, lease.ended_at = ended
-                self.counts.ran(result[0], lateness, lease.ended_at - boot, ended)
+                self._previous_end = ended.wall
+                lease.ran(result[0], ended.boot)
+                self.counts.ran(result[0], lateness, ended.boot - boot, ended)
                 if telling or self._ledger.unsettled or result is not RAN_WELL:
                     reason = self._cut or self._reason or "lost"
-                    self._ledger.run_ended(lease, lease.ended_at - boot, *result, reason)
+                    self._ledger.run_ended(lease, ended.boot - boot, *result, reason)
                 with self._user_code:  # an interval may be a function
                     take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
                 if take.late or take.missed:

@@ -1,4 +1,4 @@
-"""What an operator does from any host that reaches the store: pause, resume, step down, trigger.
+"""What an operator does from any host that reaches the store: pause, resume, step down, trigger, forget.
 
 Whoever may write the project's keys may do this. No replica is asked: an order is kept beside the lease, a notice tells
 of it, and who leads reads it at once, or with its next beat if the notice is lost.
@@ -21,7 +21,7 @@ from ._errors import ConfigError, StoreUnavailable
 from .jobs.duration import positive
 from .stores import from_url
 from .stores.memory import MemoryStore
-from .stores.orders import FollowTrigger, Look, Ordered, Pause, Resume, StepDown, Trigger
+from .stores.orders import FollowTrigger, Forget, Look, Ordered, Pause, Resume, StepDown, Trigger
 from .stores.protocol import Batch, Failed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .jobs.duration import Duration
     from .jobs.sources import Resolved
     from .stores import LeaseStore
-    from .stores.orders import Order, OrderOutcome
+    from .stores.orders import Order, OrderOutcome, Paused
     from .stores.protocol import JobView
 
     Outcome: TypeAlias = Literal[OrderOutcome, "handed-over", "idle", "failed"]
@@ -44,6 +44,8 @@ BOUND = 2.0
 LOOK_EVERY = 0.02
 """Seconds between two looks at what became of an order."""
 
+GOOD = frozenset({"paused", "resumed", "not-paused", "handed-over", "idle", "started", "ran-ok", "forgotten"})
+
 LONGEST_TEXT = 200
 """Characters of a reason: it stands beside the lease until somebody resumes the job."""
 
@@ -52,13 +54,16 @@ LONGEST_TEXT = 200
 class OrderResult:
     """What came of an order for one job.
 
-    `outcome` is `paused`, `resumed` or `not-paused`; `handed-over` (another replica leads, `holder`), `idle` (the
-    leader gave its term up and nobody else took the job in the time given), `asked` (it has not yet given it up);
-    `started` or `withdrawn` (nobody took the trigger in time), `busy` (a run was in flight), `pending` (another trigger
-    is waiting); `nobody` (there is no leader who could), `foreign` (the leader is another implementation, which reads
-    no orders); `failed` (the store cannot serve this job: `error`).
+    `outcome` is `paused`, `resumed` or `not-paused`; `is-paused` (the job is paused already, so nothing was done);
+    `handed-over` (another replica leads, `holder`), `idle` (the leader gave its term up and nobody else took the job in
+    the time given), `asked` (it has not yet given it up); `started` or `withdrawn` (nobody took the trigger in time),
+    `busy` (a run was in flight), `pending` (another trigger is waiting), `ran-ok`, `ran-failed`, `ran-cancelled` or
+    `ran-timeout` (how the run ended); `forgotten`, `led` or `recent` (it is led, or it was led or ran within ten
+    minutes, so it was not forgotten); `nobody` (there is no leader who could), `foreign` (the leader is another
+    implementation, which reads no orders); `failed` (the store cannot serve this job: `error`).
 
     `holder` leads the job now, as far as was seen; `seconds` is what it took from the order until the outcome was seen.
+    `pause` is in force now, and `was` until this order replaced or ended it.
     """
 
     job: str
@@ -66,11 +71,13 @@ class OrderResult:
     holder: str | None = None
     seconds: float = 0.0
     error: str = ""
+    pause: Paused | None = None
+    was: Paused | None = None
 
     @property
     def good(self) -> bool:
         """Whether what was wanted holds now."""
-        return self.outcome in {"paused", "resumed", "not-paused", "handed-over", "idle", "started"}
+        return self.outcome in GOOD
 
 
 class Control:
@@ -92,7 +99,7 @@ class Control:
     ) -> None:
         self._project = project
         self._store = store
-        self._known = known
+        self._known = frozenset(known)
         self._heartbeat = heartbeat
         self._clock = SystemClock()
 
@@ -102,18 +109,25 @@ class Control:
             return await desk.store.peek(self._project)
 
     async def pause(
-        self, jobs: str, *, reason: str = "", lasting: Duration | None = None, by: str | None = None
+        self,
+        jobs: str,
+        *,
+        reason: str = "",
+        lasting: Duration | None = None,
+        by: str | None = None,
+        replace: bool = False,
     ) -> tuple[OrderResult, ...]:
         """Let nobody run the job, or all whose names match the pattern `jobs` (`'price-*'`, `'*'`).
 
         Who leads gives its lease back once the run in flight has ended, within its `shutdown_grace`. The pause outlives
         every replica. It ends after `lasting`, on the store's clock, or else with `resume`. `by` is who says so
-        (default: this user and host). One result for each job. Raises `ConfigError`, also for a `lasting` that is no
+        (default: this user and host). A job that is paused already stays as it is (outcome `is-paused`), unless
+        `replace` is true. One result for each job. Raises `ConfigError`, also for a `lasting` that is no
         duration above 0, and `StoreError`.
         """
         seconds = None if lasting is None else positive(lasting, "pause: lasting")
         who, why = _plain(by or _whoami(), ";"), _plain(reason)
-        return await self._order(jobs, lambda job: Pause(job, who, why, seconds))
+        return await self._order(jobs, lambda job: Pause(job, who, why, seconds, replace))
 
     async def resume(self, jobs: str) -> tuple[OrderResult, ...]:
         """End the pause of the job, or of all whose names match the pattern `jobs`. Raises as `pause` does."""
@@ -145,11 +159,12 @@ class Control:
                 await asyncio.sleep(LOOK_EVERY)
             return self._result(job, now, begun, outcome)
 
-    async def trigger(self, job: str, *, wait: Duration | None = None) -> OrderResult:
+    async def trigger(self, job: str, *, wait: Duration | None = None, wait_end: bool = False) -> OrderResult:
         """Have the leader run the job once more, now. At most once, and not while a run is in flight.
 
         What was not begun within `wait` (default: two heartbeats of the job) is withdrawn, and never begins. Returns
-        when the run has begun, or will not begin. Raises as `step_down` does.
+        when the run has begun, or will not begin; with `wait_end`, when it has ended. If its leader goes before it has
+        reported the end, the outcome is `started`: the end is not known. Raises as `step_down` does.
         """
         seconds = 2 * self._heartbeat(job) if wait is None else positive(wait, "trigger: wait")
         async with self._desk() as desk:
@@ -162,7 +177,26 @@ class Control:
                 while isinstance(answer, Ordered) and answer.outcome == "pending":
                     await asyncio.sleep(LOOK_EVERY)
                     answer = await desk.ask(FollowTrigger(job, name, withdraw=self._clock.boot() >= begun + seconds))
+                leader = answer.holder if isinstance(answer, Ordered) else None
+                while wait_end and isinstance(answer, Ordered) and answer.outcome == "started":
+                    if answer.holder != leader:
+                        break
+                    await asyncio.sleep(LOOK_EVERY)
+                    answer = await desk.ask(FollowTrigger(job, name))
             return self._result(job, answer, begun)
+
+    async def forget(self, jobs: str) -> tuple[OrderResult, ...]:
+        """Delete what the store keeps of the job, or of all whose names match the pattern `jobs`: of a job that was
+        renamed or removed.
+
+        Refused for a job that is led, paused, or known to this control (`known`), and for one that was led or ran
+        within the last ten minutes: a replica with a slow clock could repeat its last slot. Raises as `pause` does.
+        """
+        async with self._desk() as desk:
+            used = sorted(self._known & set(await desk.names(jobs)))
+        if used:
+            raise ConfigError(f"forget: the app has the job {', '.join(used)}; remove it from the code first")
+        return await self._order(jobs, Forget)
 
     def _desk(self) -> _Desk:
         return _Desk(self._project, self._store, self._known)
@@ -178,7 +212,14 @@ class Control:
         seconds = self._clock.boot() - begun
         if isinstance(answer, Failed):
             return OrderResult(job=job, outcome="failed", seconds=seconds, error=answer.error)
-        return OrderResult(job=job, outcome=outcome or answer.outcome, holder=answer.holder, seconds=seconds)
+        return OrderResult(
+            job=job,
+            outcome=outcome or answer.outcome,
+            holder=answer.holder,
+            seconds=seconds,
+            pause=answer.pause,
+            was=answer.was,
+        )
 
 
 def control_of(resolved: Resolved) -> Control:

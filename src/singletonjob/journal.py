@@ -293,7 +293,7 @@ class Journal:
             case "released":
                 self.say(logging.INFO, event, "leadership released", job=job, token=token)
             case "paused":
-                text = "paused live by an operator; giving up the lease" if token else "an operator has it paused"
+                text = f"paused {text}; giving up the lease" if token else f"is paused {text}"
                 self.say(logging.INFO, event, text, job=job, token=token or None)
             case "resigned":
                 self.say(logging.INFO, event, "told by an operator to step down", job=job, token=token)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.stores.orders import FollowTrigger, Look, Pause, Resume, StepDown, Trigger
+from singletonjob.stores.orders import RAN, FollowTrigger, Forget, Look, Pause, Resume, StepDown, Trigger
 from singletonjob.stores.protocol import Acquire, Batch, ClaimSlot, Granted, Progress, Release, Renew, TakeTrigger
 from singletonjob.stores.rules import AHEAD
 
@@ -116,14 +116,20 @@ class History:
 
     def _order(self, job: str) -> Request:
         draw, record = self._random, self.record(job)
-        kinds = "PPSSTTTTFFL"
+        kinds = "PPSSTTTTFFLD"
         if record.paused:
             kinds += "UUUUUUUU"
         if record.trigger or record.triggered:
             kinds += "FFFFFF"
         match draw.choice(kinds):
             case "P":
-                return Pause(job, "ann@host", draw.choice(("", "k;:")), seconds=draw.choice((None, 3.0, 60.0)))
+                return Pause(
+                    job,
+                    "ann@host",
+                    draw.choice(("", "k;:")),
+                    seconds=draw.choice((None, 3.0, 60.0)),
+                    replace=draw.random() < 0.5,
+                )
             case "U":
                 return Resume(job)
             case "S":
@@ -132,6 +138,8 @@ class History:
                 return Trigger(job, draw.choice(TRIGGERS), seconds=draw.choice((3.0, 600.0, 600.0)))
             case "L":
                 return Look(job)
+            case "D":
+                return Forget(job)
             case _:
                 return FollowTrigger(job, self._trigger(job), withdraw=draw.random() < 0.3)
 
@@ -166,9 +174,15 @@ class History:
         def perhaps(instant: int) -> int | None:
             return instant if draw.random() < 0.4 else None
 
+        runs = draw.randint(1, 9)
         return Progress(
             tick=perhaps(self._instant(job)),
             done=perhaps(self._instant(job)),
             ended_ago=draw.choice((None, 0.0, 0.25, 5.0, 0.1234567)),
             settled=perhaps(self._instant(job)),
+            outcome=draw.choice(("", "ok", "failed", "cancelled", "timeout")),
+            runs=runs,
+            failures=draw.randint(0, runs),
+            good_ago=draw.choice((None, 0.0, 0.25, 5.0, 0.1234567)),
+            finished=draw.choice(("", "", *(f"{self._trigger(job)};{outcome}" for outcome in RAN))),
         )

@@ -77,6 +77,11 @@ async def ask(store: LeaseStore, *requests: Request, node: str = "n-1", project:
     return (await store.exchange(Batch(project, node, 5.0, None, requests))).verdicts
 
 
+def bare(view: JobView) -> JobView:
+    """Without what is about the look and not about the job."""
+    return view._replace(standby=None, wall=None)
+
+
 async def granted(store: LeaseStore, job: str, seconds: float = 30.0, **where: str) -> int:
     (verdict,) = await ask(store, Acquire(job, 1, seconds, 0), **where)
     assert isinstance(verdict, Granted)
@@ -107,7 +112,7 @@ async def test_nobody_leads_after_a_release_and_the_last_end_stays(make: Callabl
     token = await granted(replica, "a")
     await ask(replica, Release("a", 1, Progress(ended_ago=5.0)))
     (view,) = await make().peek("p")
-    assert view._replace(ended=None) == JobView(job="a")
+    assert bare(view)._replace(ended=None) == JobView(job="a")
     assert view.ended is not None
     assert abs(view.ended - token + 5_000_000) < 2_000_000
     await replica.close()
@@ -119,7 +124,7 @@ async def test_a_lease_that_ended_by_itself_is_nobody_s(make: Callable[[], Lease
     async with asyncio.timeout(10):
         while (await make().peek("p"))[0].holder is not None:
             await asyncio.sleep(0.02)
-    assert await make().peek("p") == (JobView(job="a"),)
+    assert [bare(view) for view in await make().peek("p")] == [JobView(job="a")]
     await replica.close()
 
 
@@ -170,7 +175,7 @@ async def test_a_holder_that_died_leads_no_more_though_its_lease_lasts(tmp_path:
     url = f"sqlite:///{tmp_path / 'leases.db'}"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, url)
     assert await process.wait() == 0
-    assert await from_url(url).peek("p") == (JobView(job="a"),)
+    assert [bare(view) for view in await from_url(url).peek("p")] == [JobView(job="a")]
 
 
 # -- Redis ---------------------------------------------------------------------------------------------------------
@@ -200,8 +205,8 @@ async def test_a_leader_of_another_implementation_has_no_token(server: Server, c
     assert a[:4] == ("a", "original-7", None, None)
     assert a.expires_in is not None
     assert 10 < a.expires_in <= 20
-    assert b == JobView(job="b", holder="original-8")
-    assert c == JobView(job="c")
+    assert bare(b) == JobView(job="b", holder="original-8")
+    assert bare(c) == JobView(job="c")
     await store.close()
 
 

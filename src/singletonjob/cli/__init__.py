@@ -82,6 +82,12 @@ def _trigger(parser: argparse.ArgumentParser) -> None:
     control.trigger_arguments(parser)
 
 
+def _forget(parser: argparse.ArgumentParser) -> None:
+    from . import control
+
+    control.forget_arguments(parser)
+
+
 def _generate(parser: argparse.ArgumentParser) -> None:
     from . import generate
 
@@ -104,6 +110,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "resume": ("end a pause", _resume),
     "step-down": ("hand a job over to another replica", _step_down),
     "trigger": ("have the leader run a job once more, now", _trigger),
+    "forget": ("delete what the store keeps of a job that was renamed or removed", _forget),
     "health": ("ask a running process how it is, for exec probes", _health),
     "generate": ("write the module that registers every job class of a package", _generate),
 }

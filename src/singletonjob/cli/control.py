@@ -1,11 +1,11 @@
-"""`singletonjob pause`, `resume`, `step-down` and `trigger`: an operator's orders, given through the store."""
+"""`singletonjob pause`, `resume`, `step-down`, `trigger` and `forget`: orders of an operator, through the store."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,15 @@ from ..jobs.options import APP_READERS, read
 from ..jobs.sources import resolve_sources
 from ..threads import run_patiently
 from .loading import store_arguments
+from .pauses import paused, paused_object, seconds
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Coroutine
     from typing import Any
 
     from ..control import OrderResult
 
-__all__ = ["pause_arguments", "resume_arguments", "step_down_arguments", "trigger_arguments"]
+__all__ = ["forget_arguments", "pause_arguments", "resume_arguments", "step_down_arguments", "trigger_arguments"]
 
 SOURCES = """
 Project and store may come from SINGLETONJOB_PROJECT and SINGLETONJOB_STORE, or from
@@ -36,9 +36,11 @@ examples:
   singletonjob pause price-tick --reason "feed is down" --for 2h
   singletonjob pause 'price-*'
   singletonjob pause --all
+  singletonjob pause price-tick --for 1h --replace
 
-Who leads gives its lease back when the run in flight has ended; nobody runs the job until
-it is resumed, or the time of --for is over. It outlives every replica.
+The leader releases its lease when the run in flight has ended; nobody runs the job until
+it is resumed, or the time of --for is over. The pause outlives every replica. A job that
+is paused already stays as it is, unless --replace is given.
 {SOURCES}
 {CODES}"""
 RESUME = f"""\
@@ -60,9 +62,23 @@ TRIGGER = f"""\
 examples:
   singletonjob trigger daily-report
   singletonjob trigger daily-report --wait 30s
+  singletonjob trigger daily-report --wait-end
 
 The leader runs the job once more, now; not while a run is in flight. What it has not begun
-within --wait (default: two heartbeats) is withdrawn, and never begins.
+within --wait (default: two heartbeats) is withdrawn, and never begins. With --wait-end the
+command returns when the run has ended, with exit code 0 only if it ended well.
+{SOURCES}
+{CODES}"""
+
+
+FORGET = f"""\
+examples:
+  singletonjob forget old-name
+  singletonjob forget 'old-*'
+
+Deletes what the store keeps of a job that was renamed or removed, so that status shows it
+no more. Refused while somebody leads it or it is paused, for a job that the app still has,
+and for ten minutes after it was last led or run.
 {SOURCES}
 {CODES}"""
 
@@ -71,7 +87,10 @@ def pause_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `pause` takes."""
     _common(parser, PAUSE, many=True)
     parser.add_argument("--reason", metavar="TEXT", default="", help="why, for whoever looks at status")
-    parser.add_argument("--for", metavar="TIME", dest="lasting", help="resume by itself after so long: 10m, 2h, 1d")
+    parser.add_argument(
+        "--for", metavar="TIME", dest="lasting", type=_time, help="resume by itself after so long: 10m, 2h, 1d"
+    )
+    parser.add_argument("--replace", action="store_true", help="also if it is paused already")
     parser.set_defaults(handler=_pause)
 
 
@@ -90,8 +109,24 @@ def step_down_arguments(parser: argparse.ArgumentParser) -> None:
 def trigger_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `trigger` takes."""
     _common(parser, TRIGGER, many=False)
-    parser.add_argument("--wait", metavar="TIME", help="withdraw it when it was not begun within that (2 heartbeats)")
+    parser.add_argument(
+        "--wait", metavar="TIME", type=_time, help="withdraw it when it was not begun within that (2 heartbeats)"
+    )
+    parser.add_argument("--wait-end", action="store_true", help="return when the run has ended")
     parser.set_defaults(handler=_trigger)
+
+
+def forget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `forget` takes."""
+    _common(parser, FORGET, many=True)
+    parser.set_defaults(handler=_forget)
+
+
+def _time(text: str) -> str:
+    """A duration with its unit: people who write 10 may mean seconds or minutes."""
+    if text.replace(".", "", 1).isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} of what? Write {text}s, {text}m or {text}h")
+    return text
 
 
 def _common(parser: argparse.ArgumentParser, epilog: str, *, many: bool) -> None:
@@ -107,12 +142,16 @@ def _common(parser: argparse.ArgumentParser, epilog: str, *, many: bool) -> None
 
 
 def _pause(options: argparse.Namespace) -> int:
-    order = partial(Control.pause, jobs=_which(options), reason=options.reason, lasting=options.lasting)
-    return _give(options, order)
+    given = {"reason": options.reason, "lasting": options.lasting, "replace": options.replace}
+    return _give(options, partial(Control.pause, jobs=_which(options), **given))
 
 
 def _resume(options: argparse.Namespace) -> int:
     return _give(options, partial(Control.resume, jobs=_which(options)))
+
+
+def _forget(options: argparse.Namespace) -> int:
+    return _give(options, partial(Control.forget, jobs=_which(options)))
 
 
 def _which(options: argparse.Namespace) -> str:
@@ -128,7 +167,7 @@ def _step_down(options: argparse.Namespace) -> int:
 
 def _trigger(options: argparse.Namespace) -> int:
     async def order(control: Control) -> tuple[OrderResult, ...]:
-        return (await control.trigger(options.job, wait=options.wait),)
+        return (await control.trigger(options.job, wait=options.wait, wait_end=options.wait_end),)
 
     return _give(options, order)
 
@@ -145,18 +184,41 @@ def _give(options: argparse.Namespace, order: Callable[[Control], Coroutine[Any,
         print(f"singletonjob {options.command}: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps([asdict(result) for result in results]))
+        print(json.dumps([_object(result) for result in results]))
     else:
         for result in results:
-            print(f"{result.job}: {_told(result)}")
+            print(f"{result.job}: {_told(result, options.command)}{_was(result)}")
     return 0 if all(result.good for result in results) else 1
 
 
-def _told(result: OrderResult) -> str:
+def _object(result: OrderResult) -> dict[str, Any]:
+    return {
+        "job": result.job,
+        "outcome": result.outcome,
+        "leader": result.holder,
+        "seconds": result.seconds,
+        "error": result.error,
+        "paused": paused_object(result.pause),
+        "was_paused": paused_object(result.was),
+    }
+
+
+def _was(result: OrderResult) -> str:
+    return "" if result.was is None else f"; it was paused {paused(result.was)}"
+
+
+def _told(result: OrderResult, command: str) -> str:
     holder, took = result.holder or "nobody", f"{result.seconds * 1000:.0f} ms"
     match result.outcome:
         case "paused":
-            return "paused; nobody led it" if result.holder is None else f"paused; {holder} gives its lease back"
+            ends = "it is resumed"
+            if result.pause is not None and result.pause.until is not None:
+                ends = seconds(result.pause.until)
+            led = "nobody led it" if result.holder is None else f"{holder} releases its lease"
+            return f"paused until {ends}; {led}"
+        case "is-paused":
+            cure = "; write --replace to replace that" if command == "pause" else "; resume it first"
+            return f"not done: it is paused {'' if result.pause is None else paused(result.pause)}{cure}"
         case "resumed":
             return "resumed"
         case "not-paused":
@@ -165,10 +227,19 @@ def _told(result: OrderResult) -> str:
             return f"handed over to {holder} after {took}"
         case "idle":
             return f"its leader stepped down, and nobody else took it within {took}; it is free to lead again now"
+        case "led" if command == "forget":
+            return f"not forgotten: {holder} leads it; remove the job from the code, and stop the replicas that have it"
         case "asked" | "led":
             return f"{holder} still leads it after {took}; a run in flight may take so long"
         case "started":
             return f"{holder} started an extra run after {took}"
+        case "ran-ok" | "ran-failed" | "ran-cancelled" | "ran-timeout":
+            how = {"ran-ok": "well", "ran-timeout": "at its timeout"}.get(result.outcome, "")
+            return f"the extra run on {holder} ended {how or 'as ' + result.outcome[4:]}, {took} after the order"
+        case "forgotten":
+            return "forgotten"
+        case "recent":
+            return "not forgotten: it was led or ran within the last ten minutes; try again later"
         case "busy":
             return f"not run: a run was in flight on {holder}"
         case "withdrawn" | "gone":
@@ -176,7 +247,7 @@ def _told(result: OrderResult) -> str:
         case "pending":
             return "not run: another trigger is waiting to be taken"
         case "nobody":
-            return "nobody leads it now; `singletonjob status` tells whether it is paused"
+            return "nobody leads it now"
         case "foreign":
             return f"its leader {holder} is another implementation, which reads no orders"
         case "failed":

@@ -6,21 +6,20 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._errors import StoreError
 from ..jobs.options import APP_READERS, read
 from ..jobs.sources import resolve_sources
 from ..stores import from_url
 from ..threads import run_patiently
-from .instants import iso
 from .loading import store_arguments
+from .status_rows import COLUMNS, as_object, row
 
 if TYPE_CHECKING:
     import argparse
 
     from ..stores import LeaseStore
-    from ..stores.orders import Paused
     from ..stores.protocol import JobView
 
 __all__ = ["arguments"]
@@ -37,7 +36,6 @@ singletonjob.toml. A job is there once it was led for the first time.
 Exit code 0, also when nobody leads; 1: the store does not answer; 2: wrong usage.
 """
 
-COLUMNS = ("JOB", "LEADER", "TOKEN", "SINCE", "TIME LEFT", "LAST END", "PAUSED")
 WATCH_EVERY = 1.0
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
@@ -88,16 +86,16 @@ def _watch(store: LeaseStore, project: str, *, as_json: bool) -> int:
 
 def _print(views: tuple[JobView, ...], project: str, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([_object(view) for view in views]), flush=True)
+        print(json.dumps([as_object(view) for view in views]), flush=True)
     elif not views:
         print(f"no job of the project {project} was ever led in this store", flush=True)
     elif sys.stdout.isatty() and _print_table(views):
         return
     else:
-        rows = [COLUMNS, *map(_row, views)]
+        rows = [COLUMNS, *_rows(views)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            print("  ".join(map(str.ljust, row, widths)).rstrip(), flush=True)
+        for cells in rows:
+            print("  ".join(map(str.ljust, cells, widths)).rstrip(), flush=True)
 
 
 def _print_table(views: tuple[JobView, ...]) -> bool:
@@ -109,41 +107,12 @@ def _print_table(views: tuple[JobView, ...]) -> bool:
     except ModuleNotFoundError:  # it comes with the extra `cli`
         return False
     table = Table(*COLUMNS, box=None, header_style="bold")
-    for view in views:
-        table.add_row(*map(Text, _row(view)), style=None if view.holder else "dim")
+    for view, cells in zip(views, _rows(views), strict=True):
+        table.add_row(*map(Text, cells), style=None if view.holder else "dim")
     Console().print(table)
     return True
 
 
-def _row(view: JobView) -> tuple[str, ...]:
-    left = "" if view.holder is None else "no end" if view.expires_in is None else f"{view.expires_in:.1f} s"
-    since, ended = _seconds(view.since), _seconds(view.ended)
-    return (view.job, view.holder or "nobody", str(view.token or ""), since, left, ended, _pause(view.paused))
-
-
-def _pause(paused: Paused | None) -> str:
-    if paused is None:
-        return ""
-    until = "" if paused.until is None else f" until {_seconds(paused.until)}"
-    return f"by {paused.by} at {_seconds(paused.at)}{until}{': ' * bool(paused.reason)}{paused.reason}"
-
-
-def _seconds(instant: int | None) -> str:
-    return "" if instant is None else iso(instant - instant % 1_000_000)
-
-
-def _object(view: JobView) -> dict[str, Any]:
-    return {
-        "job": view.job,
-        "holder": view.holder,
-        "token": view.token,
-        "since": None if view.since is None else iso(view.since),
-        "expires_in": view.expires_in,
-        "last_end": None if view.ended is None else iso(view.ended),
-        "paused": None if view.paused is None else _paused_object(view.paused),
-    }
-
-
-def _paused_object(paused: Paused) -> dict[str, Any]:
-    until = None if paused.until is None else iso(paused.until)
-    return {"by": paused.by, "at": iso(paused.at), "until": until, "reason": paused.reason}
+def _rows(views: tuple[JobView, ...]) -> list[tuple[str, ...]]:
+    wall = time.time_ns() // 1000
+    return [row(view, wall) for view in views]

@@ -31,7 +31,8 @@ if void_at and wall > void_at then
 end
 
 local command = ''
-local named, news = {}, {} -- jobs that belong into the set of names, and those that somebody should look at
+-- Jobs to add to the set of names, jobs to remove from it, and jobs that somebody should look at.
+local named, forgotten, news = {}, {}, {}
 
 -- Not every server's error says which command it was that failed.
 local function call(name, ...)
@@ -41,7 +42,7 @@ end
 
 local function load(key)
   local field = call('HMGET', key, 'holder', 'seq', 'token', 'slot', 'done', 'off', 'paused', 'resign', 'trigger',
-    'released')
+    'released', 'run')
   local state = {
     holder = field[1],
     seq = tonumber(field[2]) or 0,
@@ -51,6 +52,7 @@ local function load(key)
     resign = field[8] or '',
     trigger = field[9] or '',
     released = tonumber(field[10]) or 0,
+    run = field[11] or '',
     mark = '',
     done = '',
     ended = '',
@@ -105,15 +107,42 @@ local function refused(lock, holder, state)
     .. ';' .. holder
 end
 
+-- The field `run` of a report; a term in which no run ended well keeps what was known before it.
+local function run_of(state, outcome, runs, failures, good_ago)
+  local good = ''
+  if outcome ~= 'ok' then
+    local before, kept = match(state.run, '^(%a*);%d*;%d*;(%d*)$')
+    if good_ago ~= '' then
+      good = text(wall - tonumber(good_ago))
+    else
+      good = before == 'ok' and state.ended or kept or ''
+    end
+  end
+  return outcome .. ';' .. runs .. ';' .. failures .. ';' .. good
+end
+
 -- The fields that a report changes, as arguments of HSET.
-local function progress(state, tick, done, ago, settled)
+local function progress(state, report)
   local fields = {}
-  if tick == '' and done == '' and ago == '' and settled == '' then
+  if report == '' then
     return fields
+  end
+  local outcome, tick, done, ago, settled, runs, failures, good_ago, finished =
+    match(report, '^(%a*);(%d*);(%d*);(%d*);(%d*);(%d*);(%d*);(%d*);(.*)$')
+  if outcome ~= '' then
+    local run = run_of(state, outcome, runs, failures, good_ago)
+    if run ~= state.run then
+      fields = {'run', run}
+    end
+  end
+  if finished ~= '' then
+    fields[#fields + 1] = 'finished'
+    fields[#fields + 1] = finished
   end
   local stored = barring(state)
   if tick ~= '' and not (stored and tonumber(tick) <= stored) then
-    fields = {'slot', tick .. ':' .. text(state.token) .. ':' .. state.mark}
+    fields[#fields + 1] = 'slot'
+    fields[#fields + 1] = tick .. ':' .. text(state.token) .. ':' .. state.mark
   end
   local before = state.done .. ':' .. state.ended
   if done ~= '' and not (state.done ~= '' and tonumber(done) <= tonumber(state.done)) then
@@ -148,11 +177,11 @@ function handle.A(job, lock, key, number, milliseconds, above)
   local mine = holder and '1' or '0'
   local paused, resigned = pause_ends(state), resignation_ends(state)
   if paused then
-    return 'B;paused;' .. mine .. ';' .. paused
+    return 'B;paused;' .. mine .. ';' .. paused .. ';' .. state.paused
   end
   -- No lease lasts longer than that, so an order that would has been given when the clock was ahead.
   if resigned and tonumber(resigned) - wall <= math.max(tonumber(milliseconds) * 1000, RESIGNS) then
-    return 'B;resigned;' .. mine .. ';' .. resigned
+    return 'B;resigned;' .. mine .. ';' .. resigned .. ';'
   end
   local token = text(math.max(state.token + 1, tonumber(above) + 1, wall))
   local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall)}
@@ -182,14 +211,14 @@ function handle.A(job, lock, key, number, milliseconds, above)
     .. (state.slot_text or '')
 end
 
-function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
+function handle.N(_, lock, key, token, milliseconds, report)
   local holder, state = call('GET', lock), load(key)
   if holder ~= node or state.token ~= tonumber(token) then
     return refused(lock, holder, state)
   end
   -- First what frees or keeps memory as it is: a server that is full refuses a write only if it is a script's first.
   call('PEXPIRE', lock, milliseconds)
-  local fields = progress(state, tick, done, ago, settled)
+  local fields = progress(state, report)
   local paused, trigger = pause_ends(state), trigger_waiting(state)
   if state.off and state.off < 0 and not paused then
     fields[#fields + 1] = 'off' -- a pause that this term outlived is over: what comes now is owed
@@ -199,10 +228,13 @@ function handle.N(_, lock, key, token, milliseconds, tick, done, ago, settled)
     call('HSET', key, unpack(fields))
   end
   local order = paused and 'paused' or resignation_ends(state) and 'resigned' or ''
-  return order == '' and trigger == '' and 'N' or 'N;' .. order .. ';' .. trigger
+  if order == '' and trigger == '' then
+    return 'N'
+  end
+  return 'N;' .. order .. ';' .. trigger .. ';' .. (paused and state.paused or '')
 end
 
-function handle.R(job, lock, key, number, off, unused, tick, done, ago, settled)
+function handle.R(job, lock, key, number, off, unused, report)
   local holder, state = call('GET', lock), load(key)
   -- A state of another holder says nothing about this lease: it was lost, or never written.
   if holder ~= node or (state.holder == node and state.seq > tonumber(number)) then
@@ -210,7 +242,7 @@ function handle.R(job, lock, key, number, off, unused, tick, done, ago, settled)
   end
   call('DEL', lock)
   news[#news + 1] = job
-  local fields = progress(state, tick, done, ago, settled)
+  local fields = progress(state, report)
   if off == '1' then
     fields[#fields + 1] = 'off'
     fields[#fields + 1] = text(-wall)
@@ -268,44 +300,57 @@ function handle.K(_, lock, key, token, id, busy)
   return 'C'
 end
 
--- An order: `fields` are what it changes. A leader of another implementation reads none.
-local function ordered(job, lock, key, outcome, fields)
+local function packed(pause)
+  return (string.gsub(pause, '[%%;]', {['%'] = '%25', [';'] = '%3B'}))
+end
+
+-- An order: `fields` are what it changes; `pause` is in force now, and `was` was until now. A leader of another
+-- implementation reads no orders.
+local function ordered(job, lock, key, outcome, fields, pause, was)
   local holder = call('GET', lock)
   if fields then
     -- A leader of release 0.1 renews without a look at the orders while `ok` is its token.
     call('HSET', key, 'ok', '', unpack(fields))
     news[#news + 1] = job
   end
-  return 'O;' .. outcome .. ';' .. (holder and text(call('PTTL', lock)) or '') .. ';' .. (holder or '')
+  return 'O;' .. outcome .. ';' .. (holder and text(call('PTTL', lock)) or '') .. ';' .. packed(pause or '') .. ';'
+    .. packed(was or '') .. ';' .. (holder or '')
 end
 
 local function cannot(lock, state)
   local holder = call('GET', lock)
-  return not holder and 'nobody' or holder ~= state.holder and 'foreign'
+  return pause_ends(state) and 'is-paused' or not holder and 'nobody' or holder ~= state.holder and 'foreign'
 end
 
-function handle.P(job, lock, key, micros, by, reason)
+function handle.P(job, lock, key, micros, replace, by, reason)
   local state = load(key)
+  local was = pause_ends(state) and state.paused
+  if was and replace == '0' then
+    return ordered(job, lock, key, 'is-paused', nil, was)
+  end
   local ends = micros == '' and '' or text(wall + tonumber(micros))
-  local fields = {'paused', ends .. ';' .. text(wall) .. ';' .. by .. ';' .. reason}
+  local pause = ends .. ';' .. text(wall) .. ';' .. by .. ';' .. reason
+  local fields = {'paused', pause}
   if not (state.off and state.off < 0) then
     fields[3], fields[4] = 'off', text(-wall)
   end
   named[#named + 1] = job
-  return ordered(job, lock, key, 'paused', fields)
+  return ordered(job, lock, key, 'paused', fields, pause, was)
 end
 
 function handle.U(job, lock, key)
-  if not pause_ends(load(key)) then
+  local state = load(key)
+  if not pause_ends(state) then
     return ordered(job, lock, key, 'not-paused')
   end
-  return ordered(job, lock, key, 'resumed', {'paused', ''})
+  return ordered(job, lock, key, 'resumed', {'paused', ''}, nil, state.paused)
 end
 
 function handle.S(job, lock, key)
-  local no = cannot(lock, load(key))
+  local state = load(key)
+  local no = cannot(lock, state)
   if no then
-    return ordered(job, lock, key, no)
+    return ordered(job, lock, key, no, nil, pause_ends(state) and state.paused)
   end
   local left = call('PTTL', lock)
   local ends = text(wall + (left < 0 and RESIGNS or left * 1000))
@@ -314,17 +359,19 @@ end
 
 function handle.T(job, lock, key, micros, id)
   local state = load(key)
-  local no = pause_ends(state) and 'nobody' or cannot(lock, state) or trigger_waiting(state) ~= '' and 'pending'
+  local no = cannot(lock, state) or trigger_waiting(state) ~= '' and 'pending'
   if no then
-    return ordered(job, lock, key, no)
+    return ordered(job, lock, key, no, nil, pause_ends(state) and state.paused)
   end
   return ordered(job, lock, key, 'asked', {'trigger', text(wall + tonumber(micros)) .. ';' .. id})
 end
 
 function handle.F(job, lock, key, withdraw, id)
-  local name, outcome = match(call('HMGET', key, 'triggered')[1] or '', '^([^;]*);%d+;(.*)$')
+  local field = call('HMGET', key, 'triggered', 'finished')
+  local name, outcome = match(field[1] or '', '^([^;]*);%d+;(.*)$')
   if name == id then
-    return ordered(job, lock, key, outcome)
+    local ended, how = match(field[2] or '', '^([^;]*);(%a+)$')
+    return ordered(job, lock, key, ended == id and 'ran-' .. how or outcome)
   end
   local state = load(key)
   if match(state.trigger, '^%d+;(.*)$') ~= id then
@@ -340,24 +387,41 @@ function handle.L(job, lock, key)
   return ordered(job, lock, key, call('GET', lock) and 'led' or 'nobody')
 end
 
+function handle.D(job, lock, key)
+  local state = load(key)
+  if call('GET', lock) then
+    return ordered(job, lock, key, 'led')
+  end
+  if pause_ends(state) then
+    return ordered(job, lock, key, 'is-paused', nil, state.paused)
+  end
+  if math.max(state.token, barring(state) or 0, tonumber(state.ended) or 0) > wall - AHEAD then
+    return ordered(job, lock, key, 'recent')
+  end
+  call('DEL', key)
+  forgotten[#forgotten + 1] = job
+  return ordered(job, lock, key, 'forgotten')
+end
+
 local PATTERN = {
   A = '^A;([^;]+);(%d+);(%d+);(%d+)$',
-  N = '^N;([^;]+);(%d+);(%d+);(%d*);(%d*);(%d*);(%d*)$',
-  R = '^R;([^;]+);(%d+);([01]);([01]);(%d*);(%d*);(%d*);(%d*)$',
+  N = '^N;([^;]+);(%d+);(%d+);(.*)$',
+  R = '^R;([^;]+);(%d+);([01]);([01]);(.*)$',
   C = '^C;([^;]+);(%d+);(%d+);(.*)$',
   K = '^K;([^;]+);(%d+);([^;]*);([01])$',
-  P = '^P;([^;]+);(%d*);([^;]*);(.*)$',
+  P = '^P;([^;]+);(%d*);([01]);([^;]*);(.*)$',
   U = '^U;([^;]+)$',
   S = '^S;([^;]+)$',
   T = '^T;([^;]+);(%d+);([^;]*)$',
   F = '^F;([^;]+);([01]);([^;]*)$',
   L = '^L;([^;]+)$',
+  D = '^D;([^;]+)$',
 }
 
 local function serve(request, lock, key)
   local kind = string.sub(request, 1, 1)
-  local job, a, b, c, d, e, f, g = match(request, PATTERN[kind])
-  return handle[kind](job, lock, key, a, b, c, d, e, f, g)
+  local job, a, b, c, d = match(request, PATTERN[kind])
+  return handle[kind](job, lock, key, a, b, c, d)
 end
 
 local reply, verdicts = {text(wall), '', ''}, {}
@@ -381,6 +445,9 @@ end
 
 if named[1] and names == 1 then
   attempt(3, 'SADD', KEYS[1], unpack(named))
+end
+if forgotten[1] and names == 1 then
+  attempt(3, 'SREM', KEYS[1], unpack(forgotten))
 end
 if news[1] then
   attempt(2, 'PUBLISH', channel, table.concat(news, '\n'))

@@ -80,7 +80,8 @@ class MemoryStore:
         with self._lock:
             now = self._clock.now()
             clock, mine = int(now.boot * 1e6), [one for one in self._records.items() if one[0][0] == project]
-            views = [view(job, record, clock=clock, wall=now.wall) for (_, job), record in mine]
+            listeners = sum(listener.project == project for listener in self._listeners)
+            views = [view(job, record, clock=clock, wall=now.wall, listeners=listeners) for (_, job), record in mine]
         return tuple(sorted(one for one in views if one is not None))
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runt
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from .._model import Outcome
     from .orders import Order, Ordered, Paused
 
 __all__ = [
@@ -51,12 +52,21 @@ class Progress(NamedTuple):
     `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), `settled` the
     instant up to which every slot was run or reported, so that the next leader owes nothing for it;
     `ended_ago` is the time since the last run ended, so that the replicas' wall clocks do not matter. None: not known.
+
+    The rest is for people who look at the job: how the last run of this term ended (empty: none has), how many `runs`
+    of this term have ended, how many of them failed or ran into their timeout, and the time since one ended well.
+    `finished` is `id;outcome` of the last trigger that was run, once that run has ended.
     """
 
     tick: int | None = None
     done: int | None = None
     ended_ago: float | None = None
     settled: int | None = None
+    outcome: Outcome | Literal[""] = ""
+    runs: int = 0
+    failures: int = 0
+    good_ago: float | None = None
+    finished: str = ""
 
 
 NO_PROGRESS = Progress()
@@ -177,10 +187,14 @@ class Granted(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """The term goes on. `order`: an operator wants it to end; `trigger`: the id of an extra run that one asks for."""
+    """The term goes on. `order`: an operator wants it to end; `trigger`: the id of an extra run that one asks for.
+
+    `said`: of a pause, who ordered it and why.
+    """
 
     order: Literal["", "paused", "resigned"] = ""
     trigger: str = ""
+    said: str = ""
 
 
 class Refused(NamedTuple):
@@ -201,11 +215,13 @@ class Barred(NamedTuple):
     """Nobody else holds the lease, and this replica does not get it: an operator paused the job, or had it step down.
 
     For `seconds` more; None: until it is told otherwise. `mine`: the key names this replica, of an earlier acquisition.
+    `said`: of a pause, who ordered it and why.
     """
 
     why: Literal["paused", "resigned"]
     seconds: float | None
     mine: bool
+    said: str = ""
 
 
 class Released(NamedTuple):
@@ -258,6 +274,11 @@ class JobView(NamedTuple):
     `holder` leads with `token` since `since` (microseconds) and for `expires_in` more seconds; all four None where
     nobody leads, `token` and `since` also where another implementation does, `expires_in` where the lease does not
     end. `ended` is the last known end of a run, in microseconds. `paused`: by whom and why, while it is.
+
+    `outcome` is how that run ended (empty: not known), `good` when a run last ended well. In the newest term that
+    reported runs, `runs` have ended, and `failures` of them failed or ran into their timeout. `standby`: so many more
+    replicas of the project are ready to lead; None: the store does not know. `wall` is the store's wall clock at the
+    look.
     """
 
     job: str
@@ -267,6 +288,12 @@ class JobView(NamedTuple):
     expires_in: float | None = None
     ended: int | None = None
     paused: Paused | None = None
+    outcome: str = ""
+    good: int | None = None
+    runs: int = 0
+    failures: int = 0
+    standby: int | None = None
+    wall: int | None = None
 
 
 # -- the interface ----------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import unquote
 
-from .orders import FollowTrigger, Look, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger
+from .orders import FollowTrigger, Forget, Look, Ordered, OrderOutcome, Pause, Resume, StepDown, Trigger, pause_in_force
 from .protocol import (
     NO_PROGRESS,
     Acquire,
@@ -119,7 +120,7 @@ def _packed(request: Request) -> str:
             return f"K;{request.job};{request.token};{request.id};{int(request.busy)}"
         case Pause():
             micros = None if request.seconds is None else _micros(request.seconds)
-            return f"P;{request.job};{_text(micros)};{request.by};{request.reason}"
+            return f"P;{request.job};{_text(micros)};{int(request.replace)};{request.by};{request.reason}"
         case Resume():
             return f"U;{request.job}"
         case StepDown():
@@ -130,13 +131,18 @@ def _packed(request: Request) -> str:
             return f"F;{request.job};{int(request.withdraw)};{request.id}"
         case Look():
             return f"L;{request.job}"
+        case Forget():
+            return f"D;{request.job}"
 
 
 def _progress(progress: Progress) -> str:
     if progress == NO_PROGRESS:
-        return ";;;"
-    ago = None if progress.ended_ago is None else _micros(progress.ended_ago)
-    return ";".join(map(_text, (progress.tick, progress.done, ago, progress.settled)))
+        return ""
+    ended, good = (None if ago is None else _micros(ago) for ago in (progress.ended_ago, progress.good_ago))
+    numbers = map(
+        _text, (progress.tick, progress.done, ended, progress.settled, progress.runs, progress.failures, good)
+    )
+    return ";".join([progress.outcome, *numbers, progress.finished])
 
 
 def _micros(seconds: float) -> int:
@@ -163,20 +169,21 @@ def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
         case "G":
             return _granted(rest, wall)
         case "N":
-            order, _, trigger = rest.partition(";")
-            return Renewed(_ORDERS[order], trigger)
+            order, trigger, pause = rest.split(";", 2)
+            return Renewed(_ORDERS[order], trigger, _said(pause, wall))
         case "B":
-            why, mine, ends = rest.split(";", 2)
+            why, mine, ends, pause = rest.split(";", 3)
             seconds = None if ends == "" else (int(ends) - wall) / 1e6
-            return Barred("paused" if why == "paused" else "resigned", seconds, mine=mine == "1")
+            return Barred("paused" if why == "paused" else "resigned", seconds, mine == "1", _said(pause, wall))
         case "F":
             return Refused(holder=None, expires_in=None)
         case "X":
             left, foreign, token, holder = rest.split(";", 3)
             return Refused(holder=holder, expires_in=_left(left), foreign=foreign == "1", token=int(token))
         case "O":
-            outcome, left, holder = rest.split(";", 2)
-            return Ordered(_OUTCOMES[outcome], holder or None, _left(left))
+            outcome, left, pause, was, holder = rest.split(";", 4)
+            pauses = [pause_in_force(unquote(text), wall) for text in (pause, was)]
+            return Ordered(_OUTCOMES[outcome], holder or None, _left(left), *pauses)
         case "D0" | "D1":
             return Released(mine=kind == "D1")
         case "C":
@@ -191,6 +198,11 @@ def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
             command, _, text = rest.partition(";")
             key = state_key(project, job) if command in HASH_COMMANDS else lock_key(project, job)
             return Failed(error=f"{command or 'the script for'} {key}: {ORIGIN.sub('', text).strip()}")
+
+
+def _said(pause: str, wall: int) -> str:
+    paused = pause_in_force(pause, wall)
+    return "" if paused is None else paused.said
 
 
 def _left(milliseconds: str) -> float | None:

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .orders import (
+    RAN,
     FollowTrigger,
+    Forget,
     Look,
     Ordered,
     Pause,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from .orders import Order, OrderOutcome
     from .protocol import Progress, Request, Verdict
 
-__all__ = ["AHEAD", "Record", "apply", "changes", "is_news", "view"]
+__all__ = ["AHEAD", "Record", "apply", "changes", "is_news", "view", "with_run"]
 
 AHEAD = 600_000_000
 """A slot further ahead of the store's wall clock than this (10 minutes, in microseconds) came from a wrong clock."""
@@ -75,7 +77,9 @@ class Record:
     the last known end of a run. `off`: nothing is owed up to that wall time; negative: switched off since then.
     `paused`, `resign`, `trigger` and `triggered` are the texts of `orders`; `orders` counts the orders that changed
     one, for stores whose notices come from looking. `released` is the token of the last term that was given back; a
-    store that knows a holder to be dead sets it to that holder's token.
+    store that knows a holder to be dead sets it to that holder's token. `run` is `outcome;runs;failures;good` of
+    `JobView`, where `good` is empty if the last run ended well; `finished` is `id;outcome` of the newest trigger whose
+    run has ended.
     """
 
     holder: str | None = None
@@ -95,6 +99,8 @@ class Record:
     triggered: str = ""
     orders: int = 0
     released: int = 0
+    run: str = ""
+    finished: str = ""
 
 
 def apply(record: Record, request: Request, *, node: str, clock: int, wall: int) -> Verdict:
@@ -116,27 +122,52 @@ def apply(record: Record, request: Request, *, node: str, clock: int, wall: int)
                 return NotClaimed(why="lost", wall=wall)
             return _claim(record, request, wall) if isinstance(request, ClaimSlot) else _take(record, request, wall)
         case _:
-            outcome = _order(record, request, clock, wall)
-            ordered = Ordered(outcome, record.holder, _left(record, clock))
+            before = pause_in_force(record.paused, wall)
+            outcome = _order(record, request, before, clock, wall)
+            pause = pause_in_force(record.paused, wall) if outcome in {"paused", "is-paused"} else None
+            was = before if outcome in {"paused", "resumed"} else None
+            ordered = Ordered(outcome, record.holder, _left(record, clock), pause, was)
             record.orders += ordered.changed
             return ordered
 
 
-def view(job: str, record: Record, *, clock: int, wall: int) -> JobView | None:
-    """The record as people look at it; None for one that nobody ever led or paused."""
+def view(job: str, record: Record, *, clock: int, wall: int, listeners: int | None = None) -> JobView | None:
+    """The record as people look at it; None for one that nobody ever led or paused.
+
+    `listeners`: so many replicas of the project run now, the leader included.
+    """
     if not record.token and not record.orders:
         return None
-    paused = pause_in_force(record.paused, wall)
+    seen = with_run(JobView(job, ended=record.ended, paused=pause_in_force(record.paused, wall), wall=wall), record.run)
     if record.holder is None or (record.expires is not None and record.expires <= clock):
-        return JobView(job=job, ended=record.ended, paused=paused)
-    return JobView(job, record.holder, record.token, record.since, _left(record, clock), record.ended, paused)
+        return seen._replace(standby=listeners)
+    return seen._replace(
+        holder=record.holder,
+        token=record.token,
+        since=record.since,
+        expires_in=_left(record, clock),
+        standby=None if listeners is None else max(listeners - 1, 0),
+    )
+
+
+def with_run(seen: JobView, run: str) -> JobView:
+    """Return the view with what a leader reported of its runs, in the form of `Record.run`."""
+    outcome, runs, failures, good = (run.split(";") + [""] * 4)[:4]
+    return seen._replace(
+        outcome=outcome,
+        runs=int(runs or 0),
+        failures=int(failures or 0),
+        good=seen.ended if outcome == "ok" else int(good) if good else None,
+    )
 
 
 def changes(verdict: Verdict) -> bool:
     """Whether the request behind `verdict` may have changed what must be kept; a lapsed lease need not be cleared."""
     if isinstance(verdict, Released):
         return verdict.mine
-    return verdict.changed if isinstance(verdict, Ordered) else isinstance(verdict, Granted | Renewed | Claimed)
+    if isinstance(verdict, Ordered):
+        return verdict.changed or verdict.outcome == "forgotten"
+    return isinstance(verdict, Granted | Renewed | Claimed)
 
 
 def is_news(verdict: Verdict) -> bool:
@@ -150,7 +181,7 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     paused, resigned = pause_in_force(record.paused, wall), resignation_in_force(record.resign, node, wall)
     if paused is not None:
         seconds = None if paused.until is None else (paused.until - wall) / 1e6
-        return Barred("paused", seconds, mine=record.holder == node)
+        return Barred("paused", seconds, mine=record.holder == node, said=paused.said)
     # No lease lasts longer than that, so an order that would has been given when the clock was ahead.
     if resigned is not None and resigned <= max(request.lock_expiry, RESIGNS / 1e6):
         return Barred("resigned", resigned, mine=record.holder == node)
@@ -177,11 +208,14 @@ def _renew(record: Record, request: Renew, node: str, clock: int, wall: int) -> 
         return _refused(record, clock)
     record.expires = clock + _micros(request.lock_expiry)
     _progress(record, request.progress, wall)
-    paused = pause_in_force(record.paused, wall) is not None
-    if record.off is not None and record.off < 0 and not paused:
+    paused = pause_in_force(record.paused, wall)
+    if record.off is not None and record.off < 0 and paused is None:
         record.off = wall  # a pause that this term outlived is over: what comes now is owed
+    trigger = trigger_in_force(record.trigger, wall)
+    if paused is not None:
+        return Renewed("paused", trigger, paused.said)
     resigned = resignation_in_force(record.resign, node, wall) is not None
-    return Renewed("paused" if paused else "resigned" if resigned else "", trigger_in_force(record.trigger, wall))
+    return Renewed("resigned" if resigned else "", trigger)
 
 
 def _release(record: Record, request: Release, node: str, wall: int) -> Verdict:
@@ -218,19 +252,23 @@ def _take(record: Record, request: TakeTrigger, wall: int) -> Verdict:
     return Claimed()
 
 
-def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
+def _order(record: Record, order: Order, paused: Paused | None, clock: int, wall: int) -> OrderOutcome:
     match order:
         case Pause():
+            if paused is not None and not order.replace:
+                return "is-paused"
             until = None if order.seconds is None else wall + _micros(order.seconds)
             record.paused = Paused(order.by, wall, until, order.reason).text
             if record.off is None or record.off >= 0:
                 record.off = -wall  # slots of the pause are not owed
             return "paused"
         case Resume():
-            if pause_in_force(record.paused, wall) is None:
+            if paused is None:
                 return "not-paused"
             record.paused = ""
             return "resumed"
+        case StepDown() | Trigger() if paused is not None:
+            return "is-paused"
         case StepDown():
             if record.holder is None:
                 return "nobody"
@@ -238,7 +276,7 @@ def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
             record.resign = f"{wall + left};{record.holder}"
             return "asked"
         case Trigger():
-            if record.holder is None or pause_in_force(record.paused, wall) is not None:
+            if record.holder is None:
                 return "nobody"
             if trigger_in_force(record.trigger, wall):
                 return "pending"
@@ -247,6 +285,9 @@ def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
         case FollowTrigger():
             name, _, outcome = record.triggered.partition(";")
             if name == order.id:
+                ended, _, how = record.finished.partition(";")
+                if ended == name:
+                    return RAN.get(how, "started")
                 return "busy" if outcome.endswith(";busy") else "started"
             if record.trigger.partition(";")[2] != order.id:
                 return "gone"
@@ -256,6 +297,17 @@ def _order(record: Record, order: Order, clock: int, wall: int) -> OrderOutcome:
             return "withdrawn"
         case Look():
             return "nobody" if record.holder is None else "led"
+        case Forget():
+            if record.holder is not None:
+                return "led"
+            if paused is not None:
+                return "is-paused"
+            # A token must stay below the clock's, and no replica's clock may be far enough behind to claim a slot that
+            # was claimed once (S5, S6).
+            if max(record.token, _stored_slot(record, wall) or 0, record.ended or 0) > wall - AHEAD:
+                return "recent"
+            Record.__init__(record)
+            return "forgotten"
 
 
 def _progress(record: Record, progress: Progress, wall: int) -> None:
@@ -267,10 +319,28 @@ def _progress(record: Record, progress: Progress, wall: int) -> None:
         record.done = progress.done
     if progress.settled is not None and record.off is not None and 0 <= record.off < progress.settled <= wall + AHEAD:
         record.off = progress.settled
+    if progress.finished:
+        record.finished = progress.finished
+    if progress.outcome:
+        record.run = _run(record, progress, wall)  # before the end of the last run moves
     if progress.ended_ago is not None:
         ended = wall - _micros(progress.ended_ago)
         if record.ended is None or ended > record.ended or record.ended > wall:
             record.ended = ended
+
+
+def _run(record: Record, progress: Progress, wall: int) -> str:
+    """The report in the form of `Record.run`; a term in which no run ended well keeps what was known before it."""
+    good: int | str = ""
+    if progress.outcome != "ok":
+        before, _, _, kept = (record.run.split(";") + [""] * 4)[:4]
+        if progress.good_ago is not None:
+            good = wall - _micros(progress.good_ago)
+        elif before == "ok":
+            good = "" if record.ended is None else record.ended
+        else:
+            good = kept
+    return f"{progress.outcome};{progress.runs};{progress.failures};{good}"
 
 
 def _stored_slot(record: Record, wall: int) -> int | None:

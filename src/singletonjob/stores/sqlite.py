@@ -44,6 +44,7 @@ MAX_STUCK = 8
 FIELDS = tuple(field.name for field in fields(Record))
 COLUMNS = (*FIELDS, "boot", "file", "inode")
 READ = f"SELECT {', '.join(COLUMNS)} FROM lease WHERE project = ? AND job = ?"  # noqa: S608 - constants
+DELETE = "DELETE FROM lease WHERE project = ? AND job = ?"
 # Not INSERT OR REPLACE: columns that a newer version added must keep their values.
 WRITE = (
     f"INSERT INTO lease (project, job, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"  # noqa: S608 - constants
@@ -270,6 +271,9 @@ class _Session:
         clock = self._lease_clock(now)
         verdict = apply(record, request, node=batch.node, clock=clock, wall=now.wall)
         if changes(verdict):
+            if record == Record():
+                connection.execute(DELETE, (batch.project, request.job))
+                return verdict
             if record.holder is None:
                 where = None, None, None
             elif record.holder == batch.node:  # else an operator's order: the holder lives as long as its own file

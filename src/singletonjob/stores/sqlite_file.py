@@ -49,7 +49,7 @@ CREATE TABLE lease (
 """
 
 ADDED = {
-    **dict.fromkeys(("paused", "resign", "trigger", "triggered"), "TEXT NOT NULL DEFAULT ''"),
+    **dict.fromkeys(("paused", "resign", "trigger", "triggered", "run", "finished"), "TEXT NOT NULL DEFAULT ''"),
     "orders": "INTEGER NOT NULL DEFAULT 0",
     "released": "INTEGER NOT NULL DEFAULT 0",
 }

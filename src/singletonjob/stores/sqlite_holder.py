@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["Holder", "HolderFile", "boot_id", "forget_dead", "is_dead", "prefix"]
+__all__ = ["Holder", "HolderFile", "boot_id", "count_living", "forget_dead", "is_dead", "prefix"]
 
 FORGET_AFTER = 300_000_000
 """Microseconds. A dead holder's file stays this long, for those who still have to learn of the death from it."""
@@ -110,6 +110,17 @@ def is_dead(directory: Path, holder: Holder, boot: str) -> bool:
     except OSError:
         return False  # it cannot be told
     return holder.boot != boot
+
+
+def count_living(database: Path) -> int:
+    """Return how many holder files of this database are locked, which is how many stores of processes use it."""
+    living = 0
+    with contextlib.suppress(OSError), os.scandir(database.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix(database)):
+                with contextlib.suppress(OSError), _opened(database.parent / entry.name) as descriptor:
+                    living += not _lock(descriptor, fcntl.LOCK_SH)
+    return living
 
 
 def boot_id() -> str:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from .._errors import StoreError, StoreUnavailable
 from .rules import Record, view
 from .sqlite_file import APPLICATION, VERSION, boot_offset, columns, translated
-from .sqlite_holder import Holder, boot_id, is_dead
+from .sqlite_holder import Holder, boot_id, count_living, is_dead
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["look"]
 
-NAMES = ("holder", "expires", "token", "since", "ended", "paused", "orders")
+NAMES = ("holder", "expires", "token", "since", "ended", "paused", "orders", "run")
 
 BUSY = 2.0
 """Seconds to wait for a lock; readers of a write-ahead log hardly ever meet one."""
@@ -47,13 +47,13 @@ def look(path: Path, project: str, clock: Clock) -> tuple[JobView, ...]:
                 f"SELECT job, boot, file, inode, {', '.join(names)} FROM lease WHERE project = ? ORDER BY job",  # noqa: S608 - constants
                 (project,),
             ).fetchall()
-    now, boot = clock.now(), boot_id()
+    now, boot, listeners = clock.now(), boot_id(), count_living(database)
     views: list[JobView] = []
     for job, row_boot, file, inode, *values in rows:
         record = Record(**dict(zip(names, values, strict=True)))
         if file is not None and is_dead(database.parent, Holder(row_boot, file, inode), boot):
             record.holder = None
-        one = view(job, record, clock=int(now.boot * 1e6) - boot_offset(), wall=now.wall)
+        one = view(job, record, clock=int(now.boot * 1e6) - boot_offset(), wall=now.wall, listeners=listeners)
         if one is not None:
             views.append(one)
     return tuple(views)

@@ -18,7 +18,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__package__}.contract_{part}"
-        for part in ("base", "calls", "time", "notices", "orders", "slots", "concurrency")
+        for part in ("base", "calls", "time", "notices", "orders", "triggers", "slots", "views", "concurrency")
     )
 )
 
@@ -29,6 +29,8 @@ from .contract_notices import Notices  # noqa: E402 - as said
 from .contract_orders import NoticesOfOrders, Orders  # noqa: E402 - as said
 from .contract_slots import Slots  # noqa: E402 - as said
 from .contract_time import Expiry  # noqa: E402 - as said
+from .contract_triggers import Triggers  # noqa: E402 - as said
+from .contract_views import Views  # noqa: E402 - as said
 
 __all__ = [
     "Base",
@@ -44,10 +46,14 @@ __all__ = [
     "Slots",
     "StoreTests",
     "Threads",
+    "Triggers",
+    "Views",
 ]
 
 
-class LocalStoreContract(Base, Batches, LateCalls, Expiry, Notices, Orders, NoticesOfOrders, Slots, Threads):
+class LocalStoreContract(
+    Base, Batches, LateCalls, Expiry, Notices, Orders, NoticesOfOrders, Triggers, Slots, Views, Threads
+):
     """All that a store must do which lives inside one process."""
 
 

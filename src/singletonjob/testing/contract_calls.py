@@ -17,7 +17,6 @@ from ..stores.protocol import (
     Claimed,
     ClaimSlot,
     Granted,
-    JobView,
     Refused,
     Release,
     Released,
@@ -151,20 +150,6 @@ class Base(StoreTests):
         assert tokens == sorted(set(tokens))
         assert tokens[-2] == seen + 1
         assert await a.renew(tokens[-1]) == Renewed()
-
-    @on_a_loop
-    async def test_a_look_shows_who_leads_and_changes_nothing(self, a: Replica, b: Replica) -> None:
-        assert await a.renew(7, job="other") == Refused(holder=None, expires_in=None)
-        token = await a.token()
-        view = await b.view()
-        assert view is not None
-        assert (view.holder, view.token) == ("a", token)
-        assert view.expires_in is not None
-        assert 5 < view.expires_in <= 10
-        assert await b.view("other") is None  # nobody ever led it
-        assert await a.renew(token) == Renewed()
-        await a.release()
-        assert await b.view() == JobView(job="j")
 
 
 class Batches(StoreTests):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..stores.orders import FollowTrigger, Look, Ordered, Pause, Paused, Resume, StepDown, Trigger
-from ..stores.protocol import Acquire, Barred, Claimed, Granted, NotClaimed, Progress, Refused, Renewed, TakeTrigger
+from ..stores.orders import FollowTrigger, Forget, Look, Ordered, Pause, Paused, Resume, StepDown, Trigger
+from ..stores.protocol import Acquire, Barred, Claimed, Granted, Progress, Refused, Renewed, TakeTrigger
 from .contract_base import SECOND, Replica, StoreTests, expect, on_a_loop
 from .contract_notices import heard, subscription
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NoticesOfOrders", "Orders"]
 
-PAUSE = Pause(job="j", by="ann@host", reason="a reason; with: signs")
+PAUSE = Pause(job="j", by="ann@host", reason="a reason; with: 50 % signs")
+SAID = "by ann@host: a reason; with: 50 % signs"
 
 
 async def ordered(replica: Replica, order: Order) -> str:
@@ -69,10 +70,49 @@ class Orders(StoreTests):
         assert expect(Renewed, await a.renew(token)).order == "paused"
         await a.release(off=True)
         for replica in (a, b):
-            assert await replica.acquire(number=2) == Barred("paused", None, mine=False)
+            assert await replica.acquire(number=2) == Barred("paused", None, mine=False, said=SAID)
         assert await ordered(operator, Resume("j")) == "resumed"
         assert await ordered(operator, Resume("j")) == "not-paused"
         assert expect(Granted, await b.acquire(number=3)).token > token
+
+    @on_a_loop
+    async def test_a_pause_is_replaced_only_on_request_and_each_answer_says_which_pause_holds(
+        self, a: Replica, operator: Replica
+    ) -> None:
+        await a.token()
+        first = expect(Ordered, await operator.ask(PAUSE._replace(seconds=60)))
+        assert (first.outcome, first.was) == ("paused", None)
+        assert first.pause is not None
+        assert first.pause.until == first.pause.at + 60 * SECOND
+        other = Pause(job="j", by="bob@host")
+        refused = expect(Ordered, await operator.ask(other))
+        assert (refused.outcome, refused.pause, refused.was) == ("is-paused", first.pause, None)
+        replaced = expect(Ordered, await operator.ask(other._replace(replace=True)))
+        assert (replaced.outcome, replaced.was) == ("paused", first.pause)
+        assert replaced.pause is not None
+        assert (replaced.pause.by, replaced.pause.until) == ("bob@host", None)
+        resumed = expect(Ordered, await operator.ask(Resume("j")))
+        assert (resumed.outcome, resumed.pause, resumed.was) == ("resumed", None, replaced.pause)
+        assert (await a.view()) is not None
+
+    @on_a_loop
+    async def test_a_paused_job_is_neither_handed_over_nor_triggered_and_the_answer_says_who_paused_it(
+        self, a: Replica, operator: Replica
+    ) -> None:
+        await a.token()
+        pause = expect(Ordered, await operator.ask(PAUSE)).pause
+        for order in (StepDown("j"), Trigger("j", "id", 60)):
+            answer = expect(Ordered, await operator.ask(order))
+            assert (answer.outcome, answer.pause, answer.holder) == ("is-paused", pause, "a")
+        await a.release(off=True)
+        for order in (StepDown("j"), Trigger("j", "id", 60)):
+            assert expect(Ordered, await operator.ask(order))[:2] == ("is-paused", None)
+
+    @on_a_loop
+    async def test_the_leader_of_a_paused_job_hears_who_paused_it_and_why(self, a: Replica, operator: Replica) -> None:
+        token = await a.token()
+        await ordered(operator, PAUSE)
+        assert await a.renew(token) == Renewed("paused", said=SAID)
 
     @on_a_loop
     async def test_a_pause_ends_by_itself(self, a: Replica, operator: Replica) -> None:
@@ -89,9 +129,9 @@ class Orders(StoreTests):
     ) -> None:
         await a.token(number=1)
         await ordered(operator, PAUSE)
-        assert await a.acquire(number=2) == Barred("paused", None, mine=True)
+        assert await a.acquire(number=2) == Barred("paused", None, mine=True, said=SAID)
         await a.release(number=2)
-        assert await a.acquire(number=3) == Barred("paused", None, mine=False)
+        assert await a.acquire(number=3) == Barred("paused", None, mine=False, said=SAID)
 
     @on_a_loop
     async def test_a_look_shows_who_paused_when_until_when_and_why(self, a: Replica, operator: Replica) -> None:
@@ -182,46 +222,21 @@ class Orders(StoreTests):
         assert expect(Ordered, await operator.ask(Look("j"))).holder == "b"
 
     @on_a_loop
-    async def test_a_trigger_is_taken_by_one_term_once_however_often_it_asks(
-        self, a: Replica, b: Replica, operator: Replica
+    async def test_a_job_is_forgotten_only_when_it_is_neither_led_nor_paused_nor_was_so_lately(
+        self, a: Replica, operator: Replica
     ) -> None:
-        token = await a.token()
-        assert await ordered(operator, Trigger("j", "id", 60)) == "asked"
-        assert await ordered(operator, Trigger("j", "other", 60)) == "pending"
-        assert expect(Renewed, await a.renew(token)).trigger == "id"
-        assert await ordered(operator, FollowTrigger("j", "id")) == "pending"
-        take = TakeTrigger("j", token, "id")
-        assert [await a.ask(take), await a.ask(take)] == [Claimed(), Claimed()]
-        assert await ordered(operator, FollowTrigger("j", "id", withdraw=True)) == "started"
-        assert await a.renew(token) == Renewed()
+        assert await ordered(operator, PAUSE) == "paused"
+        forgotten = expect(Ordered, await operator.ask(Forget("j")))
+        assert (forgotten.outcome, forgotten.pause is None) == ("is-paused", False)
+        await ordered(operator, Resume("j"))
+        assert await operator.view() is not None
+        assert await ordered(operator, Forget("j")) == "forgotten"
+        assert await operator.view() is None
+        await a.token()
+        assert await ordered(operator, Forget("j")) == "led"
         await a.release()
-        later = await b.token()
-        assert expect(NotClaimed, await b.ask(TakeTrigger("j", later, "id"))).why == "taken"
-        assert expect(NotClaimed, await a.ask(take)).why == "lost"
-
-    @on_a_loop
-    async def test_a_trigger_that_came_while_a_run_was_in_flight_is_told_as_that(
-        self, a: Replica, operator: Replica
-    ) -> None:
-        token = await a.token()
-        await ordered(operator, Trigger("j", "id", 60))
-        assert await a.ask(TakeTrigger("j", token, "id", busy=True)) == Claimed()
-        assert await ordered(operator, FollowTrigger("j", "id")) == "busy"
-        assert expect(NotClaimed, await a.ask(TakeTrigger("j", token, "id"))).why == "taken"
-
-    @on_a_loop
-    async def test_a_trigger_is_not_taken_after_its_time_or_when_it_was_withdrawn(
-        self, a: Replica, operator: Replica
-    ) -> None:
-        token = await a.token()
-        await ordered(operator, Trigger("j", "late", self.short))
-        await self.later(self.short * 1.1)
-        assert await a.renew(token) == Renewed()
-        assert expect(NotClaimed, await a.ask(TakeTrigger("j", token, "late"))).why == "taken"
-        await ordered(operator, Trigger("j", "back", 60))
-        assert await ordered(operator, FollowTrigger("j", "back", withdraw=True)) == "withdrawn"
-        assert await ordered(operator, FollowTrigger("j", "back")) == "gone"
-        assert expect(NotClaimed, await a.ask(TakeTrigger("j", token, "back"))).why == "taken"
+        assert await ordered(operator, Forget("j")) == "recent"
+        assert await operator.view() is not None
 
     @on_a_loop
     async def test_an_order_that_comes_too_late_changes_nothing(self, a: Replica, operator: Replica) -> None:
