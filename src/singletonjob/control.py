@@ -222,10 +222,13 @@ class Control:
         )
 
 
-def control_of(resolved: Resolved) -> Control:
-    """The control of an app whose options are these. Raises `ConfigError` for a store that cannot be shared."""
+def control_of(resolved: Resolved, *, running: bool = True) -> Control:
+    """The control of an app whose options are these.
+
+    `running`: the app may run in this process. Raises `ConfigError` if its store cannot be shared then.
+    """
     options = resolved.options()
-    if not isinstance(options.store, str | MemoryStore):
+    if running and not isinstance(options.store, str | MemoryStore):
         raise ConfigError(
             "control: the app's store is an object, which only its heartbeat may use; name the store by its URL, or"
             " make a Control(project, store) with a store of its own"

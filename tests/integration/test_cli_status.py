@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FIELDS = ["job", "holder", "token", "since", "expires_in", "last_end", "paused"]
+FIELDS = [
+    *("job", "leader", "token", "since", "expires_in", "last_end", "last_outcome", "last_good_end"),
+    *("runs", "failures", "standby", "paused"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -75,16 +78,21 @@ def test_json_has_all_of_a_leader_and_null_where_there_is_none(url: str, capsys:
         (job,) = json.loads(ask(capsys, *words))
     assert list(job) == FIELDS
     assert job["job"] == "tick"
-    assert re.fullmatch("rack-7-[0-9a-f]{8}", job["holder"])
+    assert re.fullmatch("rack-7-[0-9a-f]{8}", job["leader"])
     assert isinstance(job["token"], int)
     assert job["since"].endswith("Z")
     assert abs((datetime.now(UTC) - datetime.fromisoformat(job["since"])).total_seconds()) < 60
     assert 0 < job["expires_in"] <= 10
     assert job["paused"] is None
 
+    assert job["standby"] == 0
+
     (job,) = json.loads(ask(capsys, *words))  # released at the end of the block
-    assert datetime.fromisoformat(job.pop("last_end")).tzinfo is not None
-    assert job == {name: None for name in FIELDS if name != "last_end"} | {"job": "tick"}
+    assert datetime.fromisoformat(job["last_end"]).tzinfo is not None
+    assert job["last_good_end"] == job["last_end"]
+    assert (job["job"], job["last_outcome"], job["failures"]) == ("tick", "ok", 0)
+    assert job["runs"] > 0
+    assert [job[name] for name in ("leader", "token", "since", "expires_in", "paused")] == [None] * 5
 
 
 def test_the_table_names_the_leader_and_says_nobody_where_there_is_none(
@@ -96,39 +104,51 @@ def test_the_table_names_the_leader_and_says_nobody_where_there_is_none(
         wait_until_ended_once(app)
         head, row = ask(capsys, *words).splitlines()
     assert head.split("  ")[0] == "JOB"
-    assert re.fullmatch(r"tick +rack-7-[0-9a-f]{8}  \d+  \S+Z +\d+\.\d s( +\S+Z)?", row), row
+    assert re.fullmatch(r"tick +rack-7-[0-9a-f]{8}  \d+ s( +ok \d+ s ago +\d+)? +0 +\d+\.\d s +\d{16}", row), row
     _, row = ask(capsys, *words).splitlines()
-    assert re.fullmatch(r"tick  nobody +\S+Z", row), row
+    assert re.fullmatch(r"tick  nobody +ok \d+ s ago +\d+ +0", row), row
 
 
-@pytest.mark.parametrize("rich", [True, False])
-def test_in_a_terminal_it_is_a_table_with_rich_and_plain_lines_without(
-    rich: bool, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_in_a_terminal_the_table_is_as_wide_as_that_and_a_pipe_gets_everything(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--store", f"sqlite:///{directory / 'leases.db'}", "--project", "pricing")
     app = leading(words[1])
     with app.in_thread():
         wait_until_ended_once(app)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    if not rich:
-        monkeypatch.setitem(sys.modules, "rich.console", None)
-    output = ask(capsys, *words)
-    assert ("\x1b[" in output) is rich
-    head, row = (re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in output.splitlines())
-    assert head == ["JOB", "LEADER", "TOKEN", "SINCE", "TIME", "LEFT", "LAST", "END", "PAUSED"]
-    assert row[:2] == ["tick", "nobody"]
+        monkeypatch.setenv("COLUMNS", "80")
+        assert "TOKEN" in ask(capsys, *words)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        output = ask(capsys, *words)
+    assert "TOKEN" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert re.search(r"^tick  rack-7-[0-9a-f]{8}  ", output, re.MULTILINE)
 
 
 def test_project_and_store_come_from_the_environment_and_the_file_and_flags_override(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (directory / "singletonjob.toml").write_text('project = "from-file"\nstore = "memory"\n[jobs.any]\ntimeout = 3\n')
-    assert "project from-file " in ask(capsys)
+    def unseen(*words: str) -> str:
+        assert main(["status", *words]) == 1
+        return capsys.readouterr().err
+
+    (directory / "singletonjob.toml").write_text(
+        'project = "from-file"\nstore = "sqlite:///leases.db"\n[jobs.any]\ntimeout = 3\n'
+    )
+    app = leading(f"sqlite:///{directory / 'leases.db'}")
+    with app.in_thread():
+        wait_until_ended_once(app)
+    assert "project from-file " in unseen()
     monkeypatch.setenv("SINGLETONJOB_PROJECT", "from-env")
-    assert "project from-env " in ask(capsys)
-    assert "project from-flag " in ask(capsys, "--project", "from-flag")
-    assert ask(capsys, "--json") == "[]\n"
+    assert "project from-env " in unseen()
+    assert "project from-flag " in unseen("--project", "from-flag")
+    assert main(["status", "--json"]) == 1
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_a_store_in_memory_shows_this_process_alone_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--store", "memory", "--project", "p"]) == 1
+    assert "a store in memory shows this command's own process alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -208,14 +228,14 @@ def test_watch_shows_what_changes_until_ctrl_c(directory: Path) -> None:
             first = json.loads(process.stdout.readline())
             app.stop()
             later = first
-            while later[0]["holder"] is not None:
+            while later[0]["leader"] is not None:
                 later = json.loads(process.stdout.readline())
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0
         finally:
             process.kill()
             _, errors = process.communicate()
-    assert first[0]["holder"].startswith("rack-7-")
+    assert first[0]["leader"].startswith("rack-7-")
     assert errors == ""
 
 

@@ -156,7 +156,7 @@ def test_a_pattern_reaches_two_hundred_jobs_in_one_call(fleet: Fleet, capsys: py
     assert main(["status", *words]) == 0
     jobs = json.loads(capsys.readouterr().out)
     assert {job["paused"]["reason"] for job in jobs} == {"all"}
-    assert [job["holder"] for job in jobs] == [None] * 200
+    assert [job["leader"] for job in jobs] == [None] * 200
     assert main(["resume", "--all", *words]) == 0
     capsys.readouterr()
     wait_for(lambda: fleet.lease("many-0").holder and fleet.lease("many-199").holder, what="leaders again")

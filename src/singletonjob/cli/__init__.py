@@ -166,7 +166,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser(chosen)
     if chosen is not None and chosen not in COMMANDS:
         parser.error(_unknown(chosen))
-    options = parser.parse_args(words)
+    options, more = parser.parse_known_args(words)
+    if more and "words" in options and not any(word.startswith("-") for word in more):
+        options.words += more  # argparse ends a list of words at the first option
+    elif more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if chosen is None and not options.version:
         parser.error(f"a command is missing; write one of: {', '.join(COMMANDS)}")
     handler: Callable[[argparse.Namespace], int] = _show_version if options.version else options.handler

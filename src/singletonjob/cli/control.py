@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 from .._errors import StoreError
-from ..control import Control
-from ..jobs.options import APP_READERS, read
-from ..jobs.sources import resolve_sources
+from ..control import Control, control_of
 from ..threads import run_patiently
-from .loading import store_arguments
 from .pauses import paused, paused_object, seconds
+from .target import SOURCES, job_arguments, jobs_named, resolved_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,15 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["forget_arguments", "pause_arguments", "resume_arguments", "step_down_arguments", "trigger_arguments"]
 
-SOURCES = """
-Project and store may come from SINGLETONJOB_PROJECT and SINGLETONJOB_STORE, or from
-singletonjob.toml. Whoever may write the project's keys may do this; no replica is asked.
-"""
 CODES = "Exit code 0: it is so; 1: it is not, or the store does not answer; 2: wrong usage, no such job.\n"
 
 PAUSE = f"""\
 examples:
-  singletonjob pause price-tick --reason "feed is down" --for 2h
+  singletonjob pause jobs:app price-tick --reason "feed is down" --for 2h
   singletonjob pause 'price-*'
   singletonjob pause --all
   singletonjob pause price-tick --for 1h --replace
@@ -131,55 +124,54 @@ def _time(text: str) -> str:
 
 def _common(parser: argparse.ArgumentParser, epilog: str, *, many: bool) -> None:
     parser.epilog = epilog
-    if many:
-        which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("jobs", metavar="JOB", nargs="?", help="a job's name, or a pattern such as 'price-*'")
-        which.add_argument("--all", action="store_true", help="every job of the project")
-    else:
-        parser.add_argument("job", metavar="JOB", help="the job's name")
-    store_arguments(parser)
+    job_arguments(parser, many=many)
     parser.add_argument("--json", action="store_true", help="print a list of objects, one for each job")
 
 
 def _pause(options: argparse.Namespace) -> int:
     given = {"reason": options.reason, "lasting": options.lasting, "replace": options.replace}
-    return _give(options, partial(Control.pause, jobs=_which(options), **given))
+    return _give(options, partial(Control.pause, **given))
 
 
 def _resume(options: argparse.Namespace) -> int:
-    return _give(options, partial(Control.resume, jobs=_which(options)))
+    return _give(options, Control.resume)
 
 
 def _forget(options: argparse.Namespace) -> int:
-    return _give(options, partial(Control.forget, jobs=_which(options)))
-
-
-def _which(options: argparse.Namespace) -> str:
-    return "*" if options.all else options.jobs
+    return _give(options, Control.forget)
 
 
 def _step_down(options: argparse.Namespace) -> int:
-    async def order(control: Control) -> tuple[OrderResult, ...]:
-        return (await control.step_down(options.job),)
+    async def order(control: Control, job: str) -> tuple[OrderResult, ...]:
+        return (await control.step_down(job),)
 
     return _give(options, order)
 
 
 def _trigger(options: argparse.Namespace) -> int:
-    async def order(control: Control) -> tuple[OrderResult, ...]:
-        return (await control.trigger(options.job, wait=options.wait, wait_end=options.wait_end),)
+    async def order(control: Control, job: str) -> tuple[OrderResult, ...]:
+        return (await control.trigger(job, wait=options.wait, wait_end=options.wait_end),)
 
     return _give(options, order)
 
 
-def _give(options: argparse.Namespace, order: Callable[[Control], Coroutine[Any, Any, tuple[OrderResult, ...]]]) -> int:
-    """Give the order, print what came of it, and return the exit code."""
-    given = {"project": options.project, "store": options.store}
-    code = read({name: value for name, value in given.items() if value is not None}, APP_READERS)
-    found = resolve_sources(code, (), os.environ).options()
-    control = Control(found.project, found.store, heartbeat=lambda job: found.of_job(job, {}).heartbeat_interval)
+def _give(
+    options: argparse.Namespace, order: Callable[[Control, str], Coroutine[Any, Any, tuple[OrderResult, ...]]]
+) -> int:
+    """Give the order for the jobs that are named, print what came of it, and return the exit code."""
+    jobs = jobs_named(options)
+    target = resolved_target(options)
+    store = target.options().store
+
+    async def given() -> tuple[OrderResult, ...]:
+        try:
+            return await order(control_of(target, running=False), jobs)
+        finally:
+            if not isinstance(store, str):
+                await store.close()
+
     try:
-        results = run_patiently(order(control))
+        results = run_patiently(given())
     except StoreError as error:
         print(f"singletonjob {options.command}: {error}", file=sys.stderr)
         return 1
