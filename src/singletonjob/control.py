@@ -212,13 +212,9 @@ class Control:
         seconds = self._clock.boot() - begun
         if isinstance(answer, Failed):
             return OrderResult(job=job, outcome="failed", seconds=seconds, error=answer.error)
+        found = outcome or answer.outcome
         return OrderResult(
-            job=job,
-            outcome=outcome or answer.outcome,
-            holder=answer.holder,
-            seconds=seconds,
-            pause=answer.pause,
-            was=answer.was,
+            job=job, outcome=found, holder=answer.holder, seconds=seconds, pause=answer.pause, was=answer.was
         )
 
 
@@ -260,6 +256,8 @@ class _Desk:
 
     async def names(self, pattern: str) -> list[str]:
         """The jobs that a name or a pattern means. Raises `ConfigError` where it means none."""
+        if pattern in self._known:
+            return [pattern]  # also before anybody used the store
         names = sorted({*self._known, *(view.job for view in await self.store.peek(self._project))})
         found = [name for name in names if fnmatchcase(name, pattern)]
         if not found:

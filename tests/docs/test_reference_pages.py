@@ -85,7 +85,7 @@ async def test_the_page_on_keys_has_each_key_and_each_field_that_is_ever_written
     await replica.release(number=1)
     token = await replica.token(number=2)
     await replica.claim(token, token)
-    await replica.renew(token, Progress(done=token, ended_ago=0.1))
+    await replica.renew(token, Progress(done=token, ended_ago=0.1, outcome="ok", runs=1, finished="id;ok"))
     for order in (Trigger("j", "id", 5), StepDown("j"), Pause("j", "me"), TakeTrigger("j", token, "id")):
         await replica.ask(order)
     with server.client(decode_responses=True) as client:
@@ -103,5 +103,5 @@ def test_the_page_on_keys_explains_each_right_that_a_line_grants() -> None:
         for line in re.findall(r"^ACL SETUSER .*", (DOCS / page).read_text(), re.MULTILINE)
     ]
     granted = {right for line in lines for right in re.findall(r"[~&+][^ ]+", line) if "|" not in right}
-    granted |= {"+select"}
+    granted |= {"+select", "+srem", "+pubsub"}
     assert granted - {"+asking"} == set(table("redis-keys.md", "part"))

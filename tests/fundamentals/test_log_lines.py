@@ -206,7 +206,7 @@ def test_a_replica_that_finds_its_job_paused_says_so_once_and_a_leader_that_is_p
             async with running(leader) as one:
                 await asyncio.sleep(5)
                 token = one.service.leases["job"].token
-                await control.pause("job", reason="feed is down")
+                await control.pause("job", reason="feed is down", by="ann@ops")
                 await asyncio.sleep(5)
                 async with running(late) as other:
                     await asyncio.sleep(60)
@@ -214,8 +214,8 @@ def test_a_replica_that_finds_its_job_paused_says_so_once_and_a_leader_that_is_p
         assert [said(record) for record in logs.of("paused")] == [(INFO, "job", None)] * 2
         assert [(record.node, record.token) for record in logs.of("paused")] == [(nodes[0], token), (nodes[1], None)]
         first, second = [record.getMessage() for record in logs.of("paused")]
-        assert "giving up the lease" in first
-        assert second == "job: an operator has it paused"
+        assert first == "job: paused by ann@ops: feed is down; giving up the lease"
+        assert second == "job: is paused by ann@ops: feed is down"
 
     run_virtually(main())
 

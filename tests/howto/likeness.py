@@ -6,10 +6,12 @@ import re
 
 __all__ = ["missing"]
 
-# In this order: a later one would take a part of what an earlier one stands for. A time that is not known yet is not
-# printed, so times stand for nothing.
+# In this order: a later one would take a part of what an earlier one stands for. A time that is not known yet, or a run
+# that was not reported yet, is not printed, so they stand for nothing.
 _VARIABLE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), ""),
+    (re.compile(r"\bok \d+ [smhd]( \d+ [smhd])? ago +\d+"), ""),
+    (re.compile(r"\b\d+ [smhd]( \d+ [smhd])?\b"), "<span>"),
     (re.compile(r"[\w.-]+-[0-9a-f]{8}\b"), "<node>"),
     (re.compile(r"/\S+/leases\.db"), "<file>"),
     (re.compile(r"\S+@\S+"), "<somebody>"),

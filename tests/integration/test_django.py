@@ -240,3 +240,95 @@ def test_settings_that_cannot_be_used_are_told_in_one_line(setting: str, said: s
     )
     assert done.returncode != 0
     assert said in done.stderr.splitlines()[-1]
+
+
+STORE_IN_SETTINGS = SETTINGS + "SINGLETONJOB = {'APP': 'jobs:jobs', 'STORE': 'sqlite:///own.db'}\n"
+USES_MODELS = "from django.contrib.auth.models import User\n" + JOBS
+
+
+def without_store(site: Path) -> dict[str, str]:
+    given = {name: value for name, value in environment(site).items() if name != "SINGLETONJOB_STORE"}
+    return {**given, "DJANGO_SETTINGS_MODULE": "settings"}
+
+
+def plain(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The plain command, in the project's directory, with nothing but DJANGO_SETTINGS_MODULE."""
+    return subprocess.run(
+        [sys.executable, "-m", "singletonjob", *words],
+        cwd=site,
+        env=without_store(site),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_each_verb_is_a_verb_of_the_management_command(site: Path) -> None:
+    (site / "settings.py").write_text(STORE_IN_SETTINGS)
+    (site / "jobs.py").write_text(USES_MODELS)
+
+    def verb(*words: str, code: int = 0) -> str:
+        return manage(site, "manage.py", "singletonjobs", *words, code=code).stdout
+
+    assert "paused until 20" in verb("pause", "tick", "--for", "1h", "--settings=settings")
+    assert "tick" in verb("status")
+    assert "not done: it is paused by" in verb("trigger", "tick", code=1)
+    assert "resumed; it was paused by" in verb("resume", "tick")
+    assert "sqlite:///own.db" in verb("check")
+    assert "tick" in verb("next", "--count", "1")
+    assert verb("step-down", "tick", code=1) == "tick: nobody leads it now\n"
+    assert "the app has the job tick" in manage(site, "manage.py", "singletonjobs", "forget", "tick", code=2).stderr
+
+
+def test_the_plain_command_sets_django_up_and_takes_the_store_from_its_settings(site: Path) -> None:
+    (site / "settings.py").write_text(STORE_IN_SETTINGS)
+    (site / "jobs.py").write_text(USES_MODELS)
+    done = plain(site, "pause", "jobs:jobs", "tick")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (site / "own.db").exists()
+    assert "paused 0 s ago" in plain(site, "status", "jobs:jobs").stdout
+    (site / "settings.py").write_text("SECRET_KEY = 'x'\nINSTALLED_APPS = ['nowhere']\n")
+    done = plain(site, "status", "jobs:jobs")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Django cannot be set up with settings: ModuleNotFoundError: No module named 'nowhere'" in done.stderr
+
+
+def test_no_command_of_ours_starts_the_jobs_where_django_starts_them_everywhere(site: Path) -> None:
+    (site / "settings.py").write_text(SETTINGS + "SINGLETONJOB = {'APP': 'jobs:jobs', 'START': True}\n")
+    manage(site, "manage.py", "singletonjobs", "check")
+    assert not (site / "runs").exists()
+    manage(site, "manage.py", "singletonjobs", "next")
+    assert list(site.glob("leases.db-holder-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("None", "singletonjob.E001"),
+        ('{"APP": "jobs:jobs", "STROE": "memory"}', "singletonjob.E002"),
+        ('{"APP": "jobs:jobs", "START": "yes"}', "singletonjob.E002"),
+        ('{"APP": "nowhere:app"}', "singletonjob.E003"),
+        ('{"APP": "jobs:os"}', "singletonjob.E003"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_an_error_of_djangos_system_check(setting: str, said: str, site: Path) -> None:
+    (site / "settings.py").write_text(SETTINGS + f"SINGLETONJOB = {setting}\n")
+    done = manage(site, "manage.py", "makemigrations", "--dry-run", code=1)
+    assert f"({said})" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_store_is_a_warning_of_djangos_system_check(site: Path) -> None:
+    (site / "settings.py").write_text(SETTINGS)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=site,
+        env=without_store(site),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "(singletonjob.W001) store: missing or blank" in done.stderr

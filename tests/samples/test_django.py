@@ -54,7 +54,7 @@ def manage(site: Path, *words: str) -> str:
 
 def holders(site: Path) -> dict[str, str | None]:
     """Who leads each job, as the command tells it."""
-    return {job["job"]: job["holder"] for job in json.loads(manage(site, "singletonjobs", "status", "--json"))}
+    return {job["job"]: job["leader"] for job in json.loads(manage(site, "singletonjobs", "status", "--json"))}
 
 
 def test_the_migration_of_the_sample_is_as_its_models_are(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from singletonjob import SingletonJobs
 
-__all__ = ["app_arguments", "attribute_of", "load_app", "store_arguments"]
+__all__ = ["app_arguments", "attribute_of", "described", "load_app", "store_arguments"]
 
 OWN_DIRECTORY = str(Path(__file__).parents[1])
 IMPORTLIB_DIRECTORY = str(Path(importlib.__file__).parent)
@@ -57,11 +58,24 @@ def load_app(target: str, *, app_dir: str = ".", factory: bool = False) -> Singl
     except OSError as error:
         raise ConfigError(f"--app-dir: {app_dir} is not a directory") from error
     sys.path.insert(0, str(directory))
-
+    _set_up_django()
     found = attribute_of(_module(module_name, directory, attribute), module_name, attribute)
     if factory:
         found = _made(found, target)
     return _checked(found, target, factory=factory)
+
+
+def _set_up_django() -> None:
+    """Set up the Django project that DJANGO_SETTINGS_MODULE names, because its jobs may import its models."""
+    settings_module = os.environ.get("DJANGO_SETTINGS_MODULE")
+    if not settings_module or importlib.util.find_spec("django") is None:
+        return
+    from ..integrations.django.plain import set_up
+
+    try:
+        set_up()
+    except Exception as error:
+        raise ConfigError(f"Django cannot be set up with {settings_module}: {described(error)}") from error
 
 
 def _module(name: str, directory: Path, attribute: str) -> object:
@@ -74,7 +88,7 @@ def _module(name: str, directory: Path, attribute: str) -> object:
         if isinstance(error, ImportError) and "no known parent package" in str(error):
             above = os.path.relpath(directory.parent)
             hint = f"; it is part of a package: write {directory.name}.{name}:{attribute} and --app-dir {above}"
-        raise ConfigError(f"cannot import {name!r}: {_described(error)}{hint}") from error
+        raise ConfigError(f"cannot import {name!r}: {described(error)}{hint}") from error
 
 
 def _not_found(name: str, directory: Path, error: ModuleNotFoundError) -> str:
@@ -105,7 +119,7 @@ def attribute_of(module: object, module_name: str, path: str) -> object:
             found = getattr(found, name)
         except Exception as error:
             if not isinstance(error, AttributeError) or _place(error) is not None:  # of a property, say
-                raise ConfigError(f"cannot read {seen}.{name}: {_described(error)}") from error
+                raise ConfigError(f"cannot read {seen}.{name}: {described(error)}") from error
             raise ConfigError(f"{seen} has no {name!r}; {_suggestion(found, name)}") from error
         seen = f"{seen}.{name}"
     return found
@@ -141,7 +155,7 @@ def _made(factory: object, target: str) -> object:
     try:
         return factory()
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"--factory: {target}() failed: {_described(error)}") from error
+        raise ConfigError(f"--factory: {target}() failed: {described(error)}") from error
 
 
 def _checked(found: object, target: str, *, factory: bool) -> SingletonJobs:
@@ -164,7 +178,7 @@ def _what(value: object) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """Kind, text and place of an error in the user's code."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({_shown(error.filename or '?')}:{error.lineno})"

@@ -71,10 +71,10 @@ class JsonFormatter(logging.Formatter):
 def set_up(style: str, level: str) -> None:
     """Send all logging to stderr, from `level` up, and Python's warnings (logger `py.warnings`) along with it.
 
-    Does nothing where the root logger has handlers already. Called before the user's module is imported, so that the
-    module may replace it, or call `basicConfig` in vain.
+    Does nothing where the root logger or this library's logger has handlers already. Called before the user's module is
+    imported, so that the module may replace it, or call `basicConfig` in vain.
     """
-    if logging.getLogger().handlers:
+    if logging.getLogger().handlers or logging.getLogger("singletonjob").handlers:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core.checks import register
 
+from ..._errors import ConfigError
+from .checks import check_settings
 from .configuration import configured_app, starts
-from .serving import is_serving
+from .serving import is_command, is_serving
 
 __all__ = ["SingletonJobConfig"]
 
@@ -21,7 +24,16 @@ class SingletonJobConfig(AppConfig):  # type: ignore[misc]  # as above
     verbose_name = "Singleton jobs"
 
     def ready(self) -> None:
-        """Called when Django has loaded all models. Raises `ConfigError` for settings that cannot be used."""
-        wanted = starts()
-        if is_serving() if wanted is None else wanted:
+        """Called when Django has loaded all models. Raises `ConfigError` if a server cannot run with these settings."""
+        register(check_settings)
+        if is_command():
+            return
+        serves = is_serving()
+        try:
+            wanted = starts()
+        except ConfigError:
+            if serves:
+                raise
+            return  # the system check reports it
+        if serves if wanted is None else wanted:
             configured_app().start()

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["is_serving"]
+__all__ = ["is_command", "is_serving"]
 
 ENTRANCES = {("django.core.wsgi", "get_wsgi_application"), ("django.core.asgi", "get_asgi_application")}
 PROGRAMS = {"manage.py", "django-admin", "django-admin.exe"}
+
+
+def is_command() -> bool:
+    """Whether a command of this library sets Django up: `run` starts the app itself, and no other command may."""
+    if sys.argv[1:2] == ["singletonjobs"]:
+        return True
+    return any(str(frame.f_globals.get("__name__")).startswith("singletonjob.cli") for frame in _stack())
 
 
 def is_serving() -> bool:
