@@ -18,6 +18,7 @@ from .instants import instant
 from .jobs.sources import told
 from .jobs.timing import schedule_warnings
 from .log_writer import logger, shown, wanted, write
+from .sibling_processes import may_have_siblings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -103,6 +104,9 @@ class Journal:
                 text = "sqlite is a file of this container alone, so each container has a leader of its own; write"
                 text = f"{text} redis://host:6379/0, or sqlite:////path/leases.db if this container is all there is"
                 self.warn("store-warning", f"store: {text}")
+        if name in {"memory", "MemoryStore"} and may_have_siblings():
+            text = "store: memory is this process alone; each worker beside it leads and runs every job for itself;"
+            self.warn("store-warning", f"{text} write sqlite (one machine) or redis://host:6379/0")
         where = "" if store is None else f" in {name}"
         jobs = tuple(jobs)
         if not jobs:
