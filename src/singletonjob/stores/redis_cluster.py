@@ -10,7 +10,7 @@ Nothing else is sent twice. An acquisition without an answer may still be carrie
 elector knows that of whole exchanges alone, so a release that comes before that is kept back here: else the lease
 could be taken, after it, for a replica that has left (S4).
 
-The set of job names lies on a node of its own, and is added to after a grant.
+The set of job names lies on a node of its own, and is changed after a grant, a pause or a forgotten job.
 """
 
 from __future__ import annotations
@@ -88,11 +88,17 @@ class RedisClusterStore:
             # Too late, or so nearly that it would be when it arrives: the elector's last reading of our clock is old.
             return Reply(clock=int(begun * 1e6), void=True)
         outcomes = await self._served(batch, until, begun)
-        named = [r.job for r, outcome in zip(batch.requests, outcomes, strict=True) if _names(outcome)]
+        names: dict[bytes, list[str]] = {b"SADD": [], b"SREM": []}
+        for request, outcome in zip(batch.requests, outcomes, strict=True):
+            if _names(outcome):
+                names[b"SADD"].append(request.job)
+            elif isinstance(outcome, Ordered) and outcome.outcome == "forgotten":
+                names[b"SREM"].append(request.job)
         errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
         left = begun + batch.bound * FOR_ALL - self._clock.boot()
-        _, learned = await asyncio.gather(
-            self._add_names(batch.project, named, left), self._learn_after(outcomes, left)
+        learned, *_ = await asyncio.gather(
+            self._learn_after(outcomes, left),
+            *(self._change_names(command, batch.project, jobs, left) for command, jobs in names.items()),
         )
         if len(errors) == len(outcomes) and (not learned or any(isinstance(error, ClusterDown) for error in errors)):
             raise errors[0]
@@ -211,11 +217,11 @@ class RedisClusterStore:
             return False
         return True
 
-    async def _add_names(self, project: str, jobs: Sequence[str], seconds: float) -> None:
+    async def _change_names(self, name: bytes, project: str, jobs: Sequence[str], seconds: float) -> None:
         """Nothing depends on it but who is shown by `peek`."""
         if not jobs:
             return
-        command = (b"SADD", names_key(project).encode(), *(job.encode() for job in jobs))
+        command = (name, names_key(project).encode(), *(job.encode() for job in jobs))
         try:
             (reply,) = await self._map.ask(slot_of_names(project), [command], seconds)
         except StoreError as error:
