@@ -452,9 +452,8 @@ class Elector:
 
     def report(self, now: float, job: str) -> None:
         """Renew soon, because somebody waits for what the renewal reports."""
-        seat = self._seats[job]
-        if seat.deadline > 0:
-            seat.due = min(seat.due, max(now, seat.sent + ASK_GAP))
+        if self._seats[job].deadline > 0:
+            self.notice(now, [job])
 
     def withdraw(self, job: str) -> None:
         """Ask no more for what was claimed."""
@@ -483,8 +482,9 @@ class Elector:
             if seat is None:
                 continue
             seat.noticed_at = now
-            self.report(now, job)
-            if self._may_ask(seat):
+            if seat.deadline > 0:
+                seat.due = min(seat.due, max(now, seat.sent + ASK_GAP))
+            elif self._may_ask(seat):
                 seat.due = max(now, seat.not_before)
                 seat.backing_off = False
 

@@ -183,6 +183,24 @@ def test_a_trigger_is_told_with_each_renewal_until_it_is_taken_and_asked_for_unt
     assert driver.of(ClaimAnswered) == [ClaimAnswered("a", take, Claimed())]
 
 
+def test_the_end_of_an_extra_run_is_reported_at_once_also_if_a_renewal_is_on_its_way() -> None:
+    driver = leading()
+    driver.elector.report(1.0, "a")
+    assert isinstance(driver.one(1.0), Renew)
+    driver.elector.report(1.1, "a")  # what ended after the renewal was made is not in it
+    driver.receive(1.2, Renewed())
+    assert isinstance(driver.one(1.2), Renew)
+    driver.receive(1.3, Renewed())
+    assert driver.poll(1.4) is None
+
+
+def test_a_report_of_a_term_that_is_over_asks_for_nothing() -> None:
+    driver = leading()
+    driver.poll(9.0)  # the deadline
+    driver.elector.report(9.1, "a")
+    assert driver.poll(9.2) is None
+
+
 def test_a_trigger_for_a_job_that_drains_is_not_told() -> None:
     driver = leading()
     driver.elector.set_enabled(1.0, "a", False)
