@@ -137,7 +137,7 @@ def test_what_is_overridden_or_unknown_or_unwise_is_a_warning_and_exit_code_0(
 
 def test_no_lease_is_asked_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(capsys, "--store", "sqlite:///leases.db")
-    assert main(["status", "--store", "sqlite:///leases.db", "--project", "pricing", "--json"]) == 0
+    assert main(["status", "--store", "sqlite:///leases.db", "--project", "pricing", "--json"]) == 1
     assert capsys.readouterr().out == "[]\n"
     assert list(project.glob("leases.db-holder-*")) == []
 

@@ -325,7 +325,7 @@ def test_a_json_line_stays_one_line_with_a_traceback_and_odd_values() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
 @pytest.mark.parametrize(
-    "words", [("next", "0 3 * * *"), ("check", "full:app"), ("status", "--project", "p"), ("--version",)]
+    "words", [("next", "0 3 * * *"), ("check", "full:app"), ("status", "--project", "p", "--json"), ("--version",)]
 )
 def test_an_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "full.py").write_text("from singletonjob import SingletonJobs\napp = SingletonJobs('p', 'memory')\n")

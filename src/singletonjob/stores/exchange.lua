@@ -319,7 +319,10 @@ end
 
 local function cannot(lock, state)
   local holder = call('GET', lock)
-  return pause_ends(state) and 'is-paused' or not holder and 'nobody' or holder ~= state.holder and 'foreign'
+  if holder and holder ~= state.holder then
+    return 'foreign'
+  end
+  return pause_ends(state) and 'is-paused' or not holder and 'nobody'
 end
 
 function handle.P(job, lock, key, micros, replace, by, reason)
@@ -350,7 +353,7 @@ function handle.S(job, lock, key)
   local state = load(key)
   local no = cannot(lock, state)
   if no then
-    return ordered(job, lock, key, no, nil, pause_ends(state) and state.paused)
+    return ordered(job, lock, key, no, nil, no == 'is-paused' and state.paused)
   end
   local left = call('PTTL', lock)
   local ends = text(wall + (left < 0 and RESIGNS or left * 1000))
@@ -361,7 +364,7 @@ function handle.T(job, lock, key, micros, id)
   local state = load(key)
   local no = cannot(lock, state) or trigger_waiting(state) ~= '' and 'pending'
   if no then
-    return ordered(job, lock, key, no, nil, pause_ends(state) and state.paused)
+    return ordered(job, lock, key, no, nil, no == 'is-paused' and state.paused)
   end
   return ordered(job, lock, key, 'asked', {'trigger', text(wall + tonumber(micros)) .. ';' .. id})
 end
