@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.timeline_replica import EVERY, JOB, PROJECT
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 from singletonjob.cli.demo_stamps import StampReader
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from singletonjob._election import Elector, Note
-from singletonjob.jobs.options import JOB_READERS, JobOptions, read, resolve
+from singletonjob._core.elector import Elector, Note
+from singletonjob._jobs.options import JOB_READERS, JobOptions, read, resolve
 from singletonjob.stores.protocol import Acquire, Batch, Granted, JobState, Progress, Reply
 
 if TYPE_CHECKING:

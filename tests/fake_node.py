@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from typing import Self

@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError as Unreachable
 from redis.retry import Retry
 
 from replicas import Fleet, LeaseRow
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 from singletonjob.cli.demo_report import BodyRun
 from singletonjob.cli.demo_stamps import Stamp, StampReader
 from waiting import wait_for

@@ -11,9 +11,9 @@ import pytest
 from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Release, Renew
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
-from singletonjob.stores.redis_sentinel import service_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.sentinel import service_from_url
+from singletonjob.stores.redis.store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

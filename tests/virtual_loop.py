@@ -8,17 +8,17 @@ import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from singletonjob._model import Now
+from singletonjob._core.values import Now
+from singletonjob._system.worker_threads import DaemonWorker
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing.virtual_loop import VirtualLoop, run_virtually
-from singletonjob.threads import DaemonWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from singletonjob import SingletonJobs
-    from singletonjob._heartbeat import Heartbeat
-    from singletonjob._service import Service
+    from singletonjob._runtime.heartbeat import Heartbeat
+    from singletonjob._runtime.service import Service
     from singletonjob.stores import LeaseStore
     from singletonjob.stores.protocol import Batch, JobView, Reply
 

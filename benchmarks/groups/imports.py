@@ -41,7 +41,7 @@ SUBJECTS = {
     "ours_app": Subject("singletonjob, SingletonJobs", "from singletonjob import Run, SingletonJobs"),
     "ours_redis": Subject(
         "singletonjob, started on Redis",
-        "from singletonjob import Run, SingletonJobs\nimport redis.asyncio\nimport singletonjob.stores.redis",
+        "from singletonjob import Run, SingletonJobs\nimport redis.asyncio\nimport singletonjob.stores.redis.store",
     ),
     "aps3": Subject("APScheduler 3, asyncio", "from apscheduler.schedulers.asyncio import AsyncIOScheduler"),
     "aps4": Subject("APScheduler 4 (pre-release)", "from apscheduler import AsyncScheduler", "apscheduler4"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._errors import (
+from ._core.errors import (
     ConfigError,
     DuplicateJobError,
     LeadershipLost,
@@ -29,12 +29,22 @@ from ._errors import (
 
 if TYPE_CHECKING:
     from ._app import SingletonJobs
-    from ._lease import Run, Term
-    from ._model import Elected, Event, Misfired, RunFinished, RunStarted, SteppedDown, StoreDown, StoreUp, TicksDropped
-    from .health import Health
-    from .histogram import Histogram
-    from .jobs.definition import CronJob, FixedRateJob, IntervalJob, Job
-    from .stats import JobStats
+    from ._core.values import (
+        Elected,
+        Event,
+        Misfired,
+        RunFinished,
+        RunStarted,
+        SteppedDown,
+        StoreDown,
+        StoreUp,
+        TicksDropped,
+    )
+    from ._jobs.definition import CronJob, FixedRateJob, IntervalJob, Job
+    from ._jobs.handles import Run, Term
+    from ._reporting.health import Health
+    from ._reporting.histogram import Histogram
+    from ._reporting.job_counters import JobStats
 
 __all__ = [
     "ConfigError",
@@ -72,9 +82,12 @@ __version__: str
 def __getattr__(name: str) -> object:
     if name not in (*__all__, "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _app, _lease, _model, health, histogram, stats, version
-    from .jobs import definition
+    from . import _app
+    from ._core import values
+    from ._jobs import definition, handles
+    from ._process import version
+    from ._reporting import health, histogram, job_counters
 
-    homes = (_app, definition, _lease, _model, health, histogram, stats, version)
+    homes = (_app, definition, handles, values, health, histogram, job_counters, version)
     home = next(home for home in homes if name in home.__all__)
     return globals().setdefault(name, getattr(home, name))

@@ -11,33 +11,33 @@ import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ._errors import ConfigError, SingletonJobError
-from ._heartbeat import Heartbeat
-from ._service import Service
-from .event_loops import refuse_running_loop, require_asyncio
-from .health import Health
-from .job_thread import start_job_thread
-from .jobs.options import APP_READERS, read
-from .jobs.registry import Registry
-from .jobs.sources import resolve_sources
-from .preforking import call_off, joins_after_fork
-from .processes import enter_process
-from .signals import exit_now, stop_signals
-from .systemd import notifying
-from .user_code import inside
+from ._core.errors import ConfigError, SingletonJobError
+from ._jobs.options import APP_READERS, read
+from ._jobs.registry import Registry
+from ._jobs.sources import resolve_sources
+from ._jobs.user_code import inside
+from ._process.event_loops import refuse_running_loop, require_asyncio
+from ._process.job_thread import start_job_thread
+from ._process.preforking import call_off, joins_after_fork
+from ._process.processes import enter_process
+from ._process.signals import exit_now, stop_signals
+from ._process.systemd import notifying
+from ._reporting.health import Health
+from ._runtime.heartbeat import Heartbeat
+from ._runtime.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
     from types import TracebackType
     from typing import Self, Unpack
 
-    from ._clock import Clock
-    from ._model import Event
-    from .beat_stats import BeatStats
+    from ._core.values import Event
+    from ._jobs.options import AppOptionValues
+    from ._jobs.sources import Resolved
+    from ._reporting.heartbeat_counters import BeatStats
+    from ._reporting.job_counters import JobStats
+    from ._system.clock import Clock
     from .control import Control
-    from .jobs.options import AppOptionValues
-    from .jobs.sources import Resolved
-    from .stats import JobStats
     from .stores import LeaseStore
 
 __all__ = ["SingletonJobs"]

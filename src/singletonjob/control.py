@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from ._clock import SystemClock
-from ._errors import ConfigError, StoreUnavailable
-from .jobs.duration import positive
+from ._core.errors import ConfigError, StoreUnavailable
+from ._core.orders import FollowTrigger, Forget, Look, Ordered, Pause, Resume, StepDown, Trigger
+from ._core.protocol import Batch, Failed
+from ._jobs.duration import positive
+from ._system.clock import SystemClock
 from .stores import from_url
 from .stores.memory import MemoryStore
-from .stores.orders import FollowTrigger, Forget, Look, Ordered, Pause, Resume, StepDown, Trigger
-from .stores.protocol import Batch, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import Self, TypeAlias
 
-    from .jobs.duration import Duration
-    from .jobs.sources import Resolved
+    from ._core.orders import Order, OrderOutcome, Paused
+    from ._core.protocol import JobView
+    from ._jobs.duration import Duration
+    from ._jobs.sources import Resolved
     from .stores import LeaseStore
-    from .stores.orders import Order, OrderOutcome, Paused
-    from .stores.protocol import JobView
 
     Outcome: TypeAlias = Literal[OrderOutcome, "handed-over", "idle", "failed"]
 

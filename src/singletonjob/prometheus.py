@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from .extras import not_importable
-from .histogram import Histogram
-from .telemetry_measures import BUCKETS, MEASURES, Measure, Reading
+from ._reporting.histogram import Histogram
+from ._telemetry.extras import not_importable
+from ._telemetry.measures import BUCKETS, MEASURES, Measure, Reading
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from ._errors import ConfigError
-from ._model import RunFinished, RunStarted
-from .extras import not_importable
-from .telemetry_measures import BUCKETS, MEASURES, Reading
+from ._core.errors import ConfigError
+from ._core.values import RunFinished, RunStarted
+from ._telemetry.extras import not_importable
+from ._telemetry.measures import BUCKETS, MEASURES, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ._app import SingletonJobs
-    from ._model import Event
-    from .telemetry_measures import Measure
+    from ._core.values import Event
+    from ._telemetry.measures import Measure
 
 __all__ = ["instrument"]
 
@@ -52,7 +52,7 @@ def instrument(
         from opentelemetry import metrics, trace
     except ImportError as error:  # no ModuleNotFoundError where other packages share the namespace `opentelemetry`
         raise ConfigError(f"instrument: {not_importable('opentelemetry', error)}") from error
-    from .telemetry_spans import traced
+    from ._telemetry.spans import traced
 
     if app in _instrumented:
         raise ConfigError("instrument: the app is instrumented already; call it once, in code or by --otel")

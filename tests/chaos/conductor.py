@@ -26,7 +26,7 @@ from chaos.observed import Observed, Recorder
 from chaos.rules import excused_overlaps, overlaps, repeated_slots, violation
 from chaos.sides import make_side
 from replicas import boot
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chaos.plan import Plan
     from chaos.sides import Deed
     from replicas import Replica
-    from singletonjob.testing.sim_case import Found
+    from simulation.sim_case import Found
 
 __all__ = ["LEAST", "SRC", "Result", "play"]
 

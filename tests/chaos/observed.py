@@ -12,14 +12,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from chaos.plan import STANDSTILL
+from simulation.sim_history import Fault, History, Lease, SimRun
 from singletonjob.cli.demo_stamps import StampReader
-from singletonjob.testing.sim_history import Fault, History, Lease, SimRun
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chaos.plan import Plan
-    from singletonjob._model import Now
+    from singletonjob._core.values import Now
     from singletonjob.cli.demo_stamps import Stamp
 
 __all__ = ["DELETED", "FLUSHED", "FORGETS", "STALE", "Observed", "ObservedRun", "Recorder"]

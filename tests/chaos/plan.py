@@ -7,13 +7,13 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chaos.worker import LONGEST_BODY
-from singletonjob.testing.sim_replica import JobPlan
-from singletonjob.testing.simulation import Settings
+from simulation.fleet import Settings
+from simulation.sim_replica import JobPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singletonjob._model import MisfirePolicy
+    from singletonjob._core.values import MisfirePolicy
 
 __all__ = ["STANDSTILL", "Plan", "StoreKind", "draw_plan"]
 

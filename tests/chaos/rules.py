@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.observed import FORGETS, STALE, Observed, ObservedRun
 from chaos.worker import UNWINDING
-from singletonjob.testing.sim_case import Case, Found
-from singletonjob.testing.sim_checker import check
+from simulation.sim_case import Case, Found
+from simulation.sim_checker import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from proxy import Proxy
 from redis_replicas import RedisFleet, lock, state
 from replicas import Fleet, boot
 from servers import OLDEST, Server
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -15,11 +15,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, get_args
 
 from singletonjob import Misfired, Run, SingletonJobs
-from singletonjob._clock import SystemClock
-from singletonjob._model import MisfirePolicy, Now
+from singletonjob._core.values import MisfirePolicy, Now
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from singletonjob._model import Event
+    from singletonjob._core.values import Event
     from singletonjob.cli.demo_stamps import StampWriter
 
 __all__ = ["JOBS", "make"]

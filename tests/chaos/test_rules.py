@@ -10,13 +10,13 @@ from chaos.observed import DELETED, FLUSHED, FORGETS, STALE, Recorder
 from chaos.plan import draw_plan
 from chaos.rules import excused_overlaps, overlaps, repeated_slots, violation
 from chaos.worker import BEAT
-from singletonjob._model import Now
+from singletonjob._core.values import Now
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chaos.observed import Observed
-    from singletonjob.testing.sim_case import Found
+    from simulation.sim_case import Found
 
 PLAN = draw_plan("rules", "redis")
 EPOCH = 1_800_000_000_000_000

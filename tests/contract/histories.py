@@ -18,7 +18,7 @@ from singletonjob.stores.rules import AHEAD
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from singletonjob._clock import Clock
+    from singletonjob._system.clock import Clock
     from singletonjob.stores.protocol import Reply, Request
     from singletonjob.stores.rules import Record
 

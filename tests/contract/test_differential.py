@@ -15,15 +15,15 @@ import pytest
 from contract.histories import JOBS, SECOND, History
 from contract.test_stores import HandClock
 from servers import KINDS, OLDEST, Server
+from simulation.sim_history import History as SimHistory
+from simulation.sim_store import SimStore
+from simulation.sim_time import EPOCH, World
 from singletonjob.stores import from_url
 from singletonjob.stores.orders import RAN, Ordered, OrderOutcome
 from singletonjob.stores.protocol import Barred, Batch, NotClaimed, Refused, Renewed
-from singletonjob.stores.redis_wire import lock_key, state_key
+from singletonjob.stores.redis.wire import lock_key, state_key
 from singletonjob.stores.rules import Record
-from singletonjob.stores.sqlite import FIELDS, SqliteStore
-from singletonjob.testing.sim_history import History as SimHistory
-from singletonjob.testing.sim_store import SimStore
-from singletonjob.testing.sim_time import EPOCH, World
+from singletonjob.stores.sqlite.store import FIELDS, SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

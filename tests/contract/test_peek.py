@@ -23,7 +23,7 @@ from singletonjob.stores.protocol import (
     Renew,
     Renewed,
 )
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -34,12 +34,12 @@ from singletonjob.stores.protocol import (
     Renew,
     Renewed,
 )
-from singletonjob.stores.redis import CHUNK, RedisStore
-from singletonjob.stores.redis_address import Address
+from singletonjob.stores.redis.address import Address
+from singletonjob.stores.redis.store import CHUNK, RedisStore
 from singletonjob.stores.rules import AHEAD
 from singletonjob.testing.contract import LeaseStoreContract
-from singletonjob.testing.contract_base import SECOND, Replica, expect
-from singletonjob.testing.contract_notices import subscription
+from singletonjob.testing.contract.base import SECOND, Replica, expect
+from singletonjob.testing.contract.notices import subscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

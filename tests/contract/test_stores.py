@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from singletonjob._model import Now
+from singletonjob._core.values import Now
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Granted, Progress, Refused, Renewed, Reply
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite.store import SqliteStore
 from singletonjob.testing.contract import LeaseStoreContract, LocalStoreContract
-from singletonjob.testing.contract_base import SECOND, Replica, expect
+from singletonjob.testing.contract.base import SECOND, Replica, expect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from pathlib import Path
 
-from singletonjob.jobs.options import JOB_READERS, read, resolve
+from singletonjob._jobs.options import JOB_READERS, read, resolve
 
 PAGE = (Path(__file__).parents[2] / "docs/sizing.md").read_text()
 ROWS = [

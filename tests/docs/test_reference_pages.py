@@ -13,11 +13,11 @@ import singletonjob
 from docs.cli_page import PAGE, written
 from servers import OLDEST, Server
 from singletonjob import ConfigError, SingletonJobs
-from singletonjob._model import MisfireCause, Outcome, Reason
+from singletonjob._core.values import MisfireCause, Outcome, Reason
 from singletonjob.stores import from_url
 from singletonjob.stores.orders import Pause, StepDown, Trigger
 from singletonjob.stores.protocol import Progress, TakeTrigger
-from singletonjob.testing.contract_base import Replica
+from singletonjob.testing.contract.base import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -42,7 +42,7 @@ SCALED: dict[str, Any] = {"lock_expiry": 1.0, "heartbeat_interval": 0.3}
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
 
 
 def own_app(**options: Any) -> SingletonJobs:

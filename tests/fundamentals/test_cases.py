@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
 
 
 def app_on(store: LeaseStore, **options: Any) -> SingletonJobs:

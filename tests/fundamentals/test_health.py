@@ -22,7 +22,7 @@ from virtual_loop import Gate, Replica, memory, run_virtually, running, the_loop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from singletonjob.health import HealthState, Status
+    from singletonjob._reporting.health import HealthState, Status
     from singletonjob.stores import LeaseStore
     from singletonjob.stores.protocol import Batch, JobView, Reply
 

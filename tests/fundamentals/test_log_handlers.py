@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singletonjob import SingletonJobs, log_writer
+from singletonjob import SingletonJobs
+from singletonjob._reporting import log_writer
 from singletonjob.stores.memory import MemoryStore
 from virtual_loop import Capture, memory, run_virtually, running
 from waiting import wait_for

@@ -38,7 +38,7 @@ def documented() -> set[tuple[str, str]]:
 def noted(file: str) -> set[str]:
     """The events of the notes that a module makes."""
     calls = [node for node in ast.walk(ast.parse((SOURCE / file).read_text())) if isinstance(node, ast.Call)]
-    notes = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Note"]
+    notes = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in {"Note", "OptionNote"}]
     return {str(event.value) for event in (call.args[0] for call in notes) if isinstance(event, ast.Constant)}
 
 
@@ -104,7 +104,7 @@ class Lines:
             case ast.Name(id="event"):
                 yield from (("", value) for value in case)
             case ast.Attribute(attr="event"):  # of what was noted while the options were read
-                yield from ((f"{ast.unparse(node)} == {event!r}", event) for event in noted("jobs/sources.py"))
+                yield from ((f"{ast.unparse(node)} == {event!r}", event) for event in noted("_jobs/sources.py"))
             case _:
                 return
 
@@ -131,7 +131,7 @@ def test_each_line_that_the_source_writes_is_in_the_table_with_its_level_and_the
 
 def test_whatever_the_elector_and_the_heartbeat_note_is_a_line_but_that_the_store_is_down() -> None:
     # `heartbeat-error` says that one; the note is for those who subscribe to events.
-    notes = noted("_election.py") | noted("_heartbeat.py")
+    notes = noted("_core/elector.py") | noted("_runtime/heartbeat.py")
     assert notes - {event for _, event in documented()} == {"store-down"}
 
 

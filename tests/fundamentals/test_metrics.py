@@ -13,11 +13,11 @@ from prometheus_client.core import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from singletonjob import Run, SingletonJobs
-from singletonjob._model import MisfireCause, Outcome, Reason
-from singletonjob.beat_stats import VERDICTS
+from singletonjob._core.values import MisfireCause, Outcome, Reason
+from singletonjob._reporting.heartbeat_counters import VERDICTS
+from singletonjob._telemetry.measures import MEASURES
 from singletonjob.prometheus import collector, exposition
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.telemetry_measures import MEASURES
 from virtual_loop import Gate, Replica, holder, memory, run_virtually, running
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import Misfired, Run, SingletonJobs
-from singletonjob._timer import Timers
+from singletonjob._system.timers import Timers
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.orders import Trigger
 from singletonjob.stores.protocol import Batch

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from singletonjob import Health, SingletonJobs
+from singletonjob._process.systemd import notifying
+from singletonjob._system.worker_threads import DaemonWorker
 from singletonjob.probes.server import HealthServer
 from singletonjob.stores.memory import MemoryStore
-from singletonjob.stores.sqlite_watch import Watch
-from singletonjob.systemd import notifying
-from singletonjob.threads import DaemonWorker
+from singletonjob.stores.sqlite.watch import Watch
 from virtual_loop import Capture, PacedWorker, memory, run_virtually, running
 from waiting import until, wait_for
 
@@ -74,7 +74,7 @@ def test_the_last_call_of_a_worker_that_never_had_a_thread_is_made_all_the_same(
 def test_a_sync_run_whose_thread_is_refused_has_failed_and_the_next_one_runs(
     refuse: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
 
     async def main() -> None:
         ran: list[float] = []

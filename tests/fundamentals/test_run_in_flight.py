@@ -46,7 +46,7 @@ CUT = 4.0
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
 
 
 class Story:

@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
 from singletonjob import ConfigError, Run, SingletonJobs
+from singletonjob._telemetry.measures import BUCKETS, MEASURES
 from singletonjob.prometheus import exposition
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.telemetry import instrument
-from singletonjob.telemetry_measures import BUCKETS, MEASURES
 from virtual_loop import Gate, PacedWorker, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:

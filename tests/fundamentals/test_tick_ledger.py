@@ -13,7 +13,7 @@ from virtual_loop import EPOCH, Replica, memory, run_virtually, running, the_loo
 
 if TYPE_CHECKING:
     from singletonjob import Event
-    from singletonjob.stats import JobStats
+    from singletonjob._reporting.job_counters import JobStats
     from singletonjob.stores import LeaseStore
 
 PERIOD = 0.1

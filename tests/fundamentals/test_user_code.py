@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
 
 
 # -- what user code raises -------------------------------------------------------------------------------------------
@@ -375,7 +375,9 @@ def test_a_sync_on_elected_waits_like_a_sync_run_while_a_renewal_is_overdue(monk
         job = Slow()
         app = SingletonJobs("pricing", store=memory())
         app.add(job)
-        monkeypatch.setattr("singletonjob._runner.Runner._overdue", lambda _runner, _lease: the_loop_time() < 1.0)
+        monkeypatch.setattr(
+            "singletonjob._runtime.runner.Runner._overdue", lambda _runner, _lease: the_loop_time() < 1.0
+        )
         loop = the_loop()
         the_loop_time: Callable[[], float] = loop.time
         async with running(app):

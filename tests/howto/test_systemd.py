@@ -14,7 +14,7 @@ import pytest
 from howto.defaults import longest_stop
 from howto.page import File, steps
 from howto.place import ROOT
-from singletonjob.jobs.options import resolve
+from singletonjob._jobs.options import resolve
 
 UNITS = {step.name: step.text for step in steps((ROOT / "docs" / "systemd.md").read_text()) if isinstance(step, File)}
 

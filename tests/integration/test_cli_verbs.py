@@ -25,7 +25,7 @@ JOBS = """
 from pathlib import Path
 
 from singletonjob import SingletonJobs
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite.store import SqliteStore
 
 app = SingletonJobs("pricing", SqliteStore(Path("leases.db")))
 

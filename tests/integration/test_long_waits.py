@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from singletonjob import SingletonJobs, _timer
-from singletonjob._clock import SystemClock
-from singletonjob._model import Now
+from singletonjob import SingletonJobs
+from singletonjob._core.values import Now
+from singletonjob._system import timers as _timer
+from singletonjob._system.clock import SystemClock
 from singletonjob.stores.memory import MemoryStore
 from virtual_loop import Capture
 

@@ -60,7 +60,7 @@ def test_all_mutants_that_do_not_fit_the_library_are_named_with_the_reason(reaso
         "_election.py: invalid syntax",
         'mypy: "_Seat" has no attribute "gone"  [attr-defined]',
         'mypy: Name "nothing" is not defined  [name-defined]',
-        "stores/exchange.lua does not contain the name nothing",
+        "stores/redis/exchange.lua does not contain the name nothing",
     ]
 
 

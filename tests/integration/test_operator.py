@@ -15,7 +15,7 @@ from operated import OPERATED, give, many, paused, stepped_down, triggered
 from redis_replicas import RedisFleet, old_enough
 from replicas import TICK, Fleet, boot
 from servers import OLDEST, Server
-from singletonjob._errors import ConfigError, StoreError
+from singletonjob._core.errors import ConfigError, StoreError
 from singletonjob.cli import main
 from singletonjob.cli.demo_report import overlaps
 from singletonjob.control import Control

@@ -22,8 +22,8 @@ from replicas import boot
 from servers import OLDEST, Server, free_port
 from singletonjob import ConfigError, Run, SingletonJobs
 from singletonjob.stores.protocol import Acquire, Batch, Progress, Refused, Release, Released
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from virtual_loop import Capture, Gate
 from waiting import until
 

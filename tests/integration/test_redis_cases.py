@@ -24,8 +24,8 @@ from servers import KINDS, OLDEST, Server
 from singletonjob import SingletonJobs, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Acquire, Batch, Inspectable
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from virtual_loop import Capture, Gate
 from waiting import until
 

@@ -18,8 +18,8 @@ from clusters import Cluster
 from fake_node import FakeNode
 from servers import OLDEST, Server, free_port
 from singletonjob import SingletonJobs, StoreError
-from singletonjob._clock import SystemClock
-from singletonjob._errors import StoreUnavailable
+from singletonjob._core.errors import StoreUnavailable
+from singletonjob._system.clock import SystemClock
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
     Acquire,

@@ -14,8 +14,8 @@ from proxy import Proxy
 from replicas import boot
 from servers import Server
 from singletonjob import SingletonJobs
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from virtual_loop import Capture, Gate
 from waiting import until
 

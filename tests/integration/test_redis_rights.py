@@ -14,8 +14,8 @@ from integration.test_redis_store import RIGHTS
 from servers import KINDS, Server
 from singletonjob.cli import main
 from singletonjob.stores.protocol import Granted, Released
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from store_calls import acquire, ask, opened, release, token_of
 
 if TYPE_CHECKING:

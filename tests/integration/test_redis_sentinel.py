@@ -23,12 +23,12 @@ from replicas import boot
 from sentinels import SERVICE, Sentinel, SentinelService
 from servers import KINDS, Server, free_port
 from singletonjob import ConfigError
-from singletonjob._errors import StoreUnavailable
+from singletonjob._core.errors import StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Granted, Released, Renewed
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
-from singletonjob.stores.redis_sentinel import service_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.sentinel import service_from_url
+from singletonjob.stores.redis.store import RedisStore
 from store_calls import acquire, ask, fails, opened, read, release, renew, token_of, unread
 from waiting import until
 

@@ -28,7 +28,7 @@ from contract.test_redis_store import ORIGINAL_ACQUIRE, ORIGINAL_RELEASE
 from proxy import Proxy
 from servers import KINDS, Server
 from singletonjob import ConfigError, Run, SingletonJobs
-from singletonjob._errors import StoreError, StoreUnavailable
+from singletonjob._core.errors import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import (
     Acquire,
@@ -41,8 +41,8 @@ from singletonjob.stores.protocol import (
     Renew,
     Renewed,
 )
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from store_calls import acquire, ask, fails, opened, read, release, renew, token_of
 from waiting import until
 

@@ -25,11 +25,11 @@ from proxy import Proxy
 from sentinels import SERVICE, SentinelService
 from servers import ALL_KINDS, OLDEST, Server, free_port
 from singletonjob import Run, SingletonJobs
-from singletonjob._errors import StoreUnavailable
+from singletonjob._core.errors import StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Batch, Inspectable, Released, Renewed
-from singletonjob.stores.redis import RedisStore
-from singletonjob.stores.redis_address import address_from_url
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.store import RedisStore
 from store_calls import acquire, ask, fails, opened, release, renew, token_of, unread
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from replicas import TICK, Fleet, boot, hand_over
 from singletonjob import Run, SingletonJobs
 from singletonjob.cli.demo_report import overlaps
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite.store import SqliteStore
 from virtual_loop import Gate
 from waiting import wait_for
 

@@ -16,9 +16,9 @@ import pytest
 
 from servers import OLDEST, Server
 from singletonjob import SingletonJobs
+from singletonjob._jobs.options import resolve, resolve_app
 from singletonjob.cli import COMMANDS, Parser, main
 from singletonjob.cli.logs import JsonFormatter
-from singletonjob.jobs.options import resolve, resolve_app
 from waiting import wait_for
 
 if TYPE_CHECKING:

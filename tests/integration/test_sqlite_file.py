@@ -19,10 +19,11 @@ import pytest
 
 import singletonjob
 from singletonjob import SingletonJobs
-from singletonjob._errors import ConfigError, StoreError
-from singletonjob.stores import from_url, sqlite_place
+from singletonjob._core.errors import ConfigError, StoreError
+from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Batch, Claimed, ClaimSlot, Finding, Granted, Renewed
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite import place as sqlite_place
+from singletonjob.stores.sqlite.store import SqliteStore
 from store_calls import acquire, ask, read, renew, token_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def opened_in_a_mount(what: Path, where: Path, path: Path) -> str:
     code = f"""if True:
         import asyncio, pathlib
         from singletonjob.stores.protocol import Batch
-        from singletonjob.stores.sqlite import SqliteStore
+        from singletonjob.stores.sqlite.store import SqliteStore
         try:
             asyncio.run(SqliteStore(pathlib.Path({str(path)!r})).exchange(Batch("p", "me", 5.0)))
             print("opened")
@@ -304,7 +305,7 @@ def test_s6_the_log_is_on_the_disk_when_a_claim_is_answered(path: Path) -> None:
     code = f"""if True:
         import asyncio, os, pathlib
         from singletonjob.stores.protocol import *
-        from singletonjob.stores.sqlite import SqliteStore
+        from singletonjob.stores.sqlite.store import SqliteStore
         async def main():
             store = SqliteStore(pathlib.Path({str(path)!r}))
             async def ask(*requests):

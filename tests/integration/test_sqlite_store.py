@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import singletonjob
-from singletonjob._errors import ConfigError, StoreError, StoreUnavailable
-from singletonjob._model import Now
-from singletonjob.stores import inotify, sqlite_file, sqlite_holder, sqlite_place, sqlite_watch
+from singletonjob._core.errors import ConfigError, StoreError, StoreUnavailable
+from singletonjob._core.values import Now
 from singletonjob.stores.orders import Pause
 from singletonjob.stores.protocol import Barred, Batch, Granted, JobView, Progress, Refused, Released, Renew, Renewed
-from singletonjob.stores.sqlite import MAX_STUCK, SqliteStore
+from singletonjob.stores.sqlite import file as sqlite_file
+from singletonjob.stores.sqlite import holder as sqlite_holder
+from singletonjob.stores.sqlite import inotify
+from singletonjob.stores.sqlite import place as sqlite_place
+from singletonjob.stores.sqlite import watch as sqlite_watch
+from singletonjob.stores.sqlite.store import MAX_STUCK, SqliteStore
 from store_calls import acquire, ask, read, release
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ SOURCE = str(Path(singletonjob.__file__).parents[1])
 PRELUDE = """
 import asyncio, os, pathlib, sys, time
 from singletonjob.stores.protocol import *
-from singletonjob.stores.sqlite import SqliteStore
+from singletonjob.stores.sqlite.store import SqliteStore
 path = pathlib.Path(sys.argv[1])
 def batch(node, *requests, bound=5.0):
     return Batch(project="p", node=node, bound=bound, requests=requests)

@@ -17,10 +17,10 @@ import pytest
 import uvloop
 
 from singletonjob import Run, SingletonJobs
-from singletonjob._clock import BOOT_CLOCK, SystemClock
-from singletonjob._lease import Fence
-from singletonjob._model import Now
-from singletonjob.alarms import TimerFd
+from singletonjob._core.values import Now
+from singletonjob._runtime.lease import Fence
+from singletonjob._system.clock import BOOT_CLOCK, SystemClock
+from singletonjob._system.timerfd import TimerFd
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Refused, Renew, Renewed
 

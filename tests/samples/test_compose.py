@@ -18,7 +18,7 @@ import yaml
 
 from sample_image import ROOT, Image, build, instructions, longest_stop, stages, worker_app
 from servers import OLDEST, Server, free_port
-from singletonjob.jobs.duration import duration
+from singletonjob._jobs.duration import duration
 from waiting import wait_for
 
 if TYPE_CHECKING:

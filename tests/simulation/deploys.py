@@ -20,7 +20,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from simulation.scenario import EXPIRY, Fleet, Job
-from singletonjob.testing.sim_store import Network
+from simulation.sim_store import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

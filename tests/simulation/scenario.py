@@ -22,14 +22,14 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
+from simulation import sim_safety
+from simulation.fleet import Settings
 from simulation.scenario_replica import Fate, Job, Replica, micros
-from singletonjob.testing import sim_safety
-from singletonjob.testing.sim_case import Case
-from singletonjob.testing.sim_history import History
-from singletonjob.testing.sim_store import SimStore
-from singletonjob.testing.sim_threads import Threads
-from singletonjob.testing.sim_time import EPOCH, World
-from singletonjob.testing.simulation import Settings
+from simulation.sim_case import Case
+from simulation.sim_history import History
+from simulation.sim_store import SimStore
+from simulation.sim_time import EPOCH, World
+from singletonjob.testing.virtual_threads import Threads
 from virtual_loop import Capture
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from singletonjob.testing.sim_history import Lease, SimRun
+    from simulation.sim_history import Lease, SimRun
 
 __all__ = [
     "BEAT",

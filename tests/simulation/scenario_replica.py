@@ -9,18 +9,18 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from singletonjob.testing.sim_history import SimRun
-from singletonjob.testing.sim_replica import JobPlan, Process
-from singletonjob.testing.sim_store import Network, SimClient
-from singletonjob.testing.sim_time import SimClock
+from simulation.sim_history import SimRun
+from simulation.sim_replica import JobPlan, Process
+from simulation.sim_store import Network, SimClient
+from simulation.sim_time import SimClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from simulation.scenario import Fleet
     from singletonjob import Run
-    from singletonjob._model import MisfirePolicy
-    from singletonjob.jobs.registry import Registry
+    from singletonjob._core.values import MisfirePolicy
+    from singletonjob._jobs.registry import Registry
     from singletonjob.stores.protocol import Batch, Reply, Request
 
 __all__ = ["Client", "Fate", "Job", "Replica", "micros"]

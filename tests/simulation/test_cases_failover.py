@@ -8,8 +8,8 @@ import re
 import pytest
 
 from simulation.scenario import BEAT, EXPIRY, NOTICED, RELEASED, TRAVEL, USABLE, Fleet, Job
+from simulation.sim_store import Network
 from singletonjob.stores.protocol import Renew
-from singletonjob.testing.sim_store import Network
 
 EVERY = 0.1
 TICK = Job("tick", "fixed", EVERY)

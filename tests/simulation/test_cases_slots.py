@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simulation.scenario import NOTICED, RELEASED, TRAVEL, Fleet, Job, micros
+from simulation.sim_store import Network
+from simulation.sim_time import EPOCH
 from singletonjob import RunStarted
-from singletonjob.alarms import LoopAlarm
-from singletonjob.testing.sim_store import Network
-from singletonjob.testing.sim_time import EPOCH
+from singletonjob._system.timerfd import LoopAlarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.scenario import Replica
     from singletonjob import Run
-    from singletonjob._model import Event
+    from singletonjob._core.values import Event
 
 
 def slot(hour: int, minute: int) -> int:

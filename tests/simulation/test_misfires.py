@@ -32,7 +32,7 @@ import pytest
 
 from simulation.scenario import BEAT, TRAVEL, Fleet, Job, micros
 from singletonjob import Misfired
-from singletonjob.instants import instant
+from singletonjob._core.values import instant
 from singletonjob.stores.protocol import ClaimSlot
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from simulation.scenario import Fate, Replica
     from singletonjob import Run
-    from singletonjob._model import Event, MisfireCause, MisfirePolicy
+    from singletonjob._core.values import Event, MisfireCause, MisfirePolicy
     from singletonjob.stores.protocol import Batch
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from singletonjob._timer import Timers
-from singletonjob.testing import PROFILES, Simulation, Violation
-from singletonjob.testing.sim_checker import check
-from singletonjob.testing.sim_history import Fault, History, Life, Sample, SimRun
-from singletonjob.testing.sim_replica import JobPlan
-from singletonjob.testing.sim_time import SimClock, SimLoop, World
-from singletonjob.testing.simulation import Settings
+from simulation.fleet import Settings, Simulation
+from simulation.sim_checker import Violation, check
+from simulation.sim_faults import PROFILES
+from simulation.sim_history import Fault, History, Life, Sample, SimRun
+from simulation.sim_replica import JobPlan
+from simulation.sim_time import SimClock, SimLoop, World
+from singletonjob._system.timers import Timers
 
 SEEDS = 12
 """In a block."""
@@ -58,8 +58,12 @@ def test_a_thousand_seeds_and_more_are_tried() -> None:
 
 def test_the_same_seed_gives_the_same_history_byte_for_byte() -> None:
     here = Simulation(7, faults="noisy").run().text
-    code = "from singletonjob.testing import Simulation; print(end=Simulation(7, faults='noisy').run().text)"
-    environment = {**os.environ, "PYTHONPATH": str(SRC), "PYTHONHASHSEED": "1"}
+    code = "from simulation.fleet import Simulation; print(end=Simulation(7, faults='noisy').run().text)"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SRC), str(Path(__file__).parents[1])]),
+        "PYTHONHASHSEED": "1",
+    }
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
     assert hashlib.sha256(done.stdout.encode()).digest() == hashlib.sha256(here.encode()).digest()
     assert Simulation(8, faults="noisy").run().text != here

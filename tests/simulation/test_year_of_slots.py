@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from simulation.scenario import TRAVEL, Fleet, Job, micros
-from singletonjob import _service, _timer
+from singletonjob._runtime import service as _service
+from singletonjob._system import timers as _timer
 
 if TYPE_CHECKING:
     from simulation.scenario import Replica

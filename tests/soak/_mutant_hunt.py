@@ -19,7 +19,9 @@ FOUND, FAULTY = 3, 4
 
 def main() -> int:
     # Here, so that the process which breaks the library can import this module without it.
-    from singletonjob.testing import PROFILES, Simulation, Violation
+    from simulation.fleet import Simulation
+    from simulation.sim_checker import Violation
+    from simulation.sim_faults import PROFILES
 
     until = time.monotonic() + float(sys.argv[1])
     for seed in itertools.count():

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cron_walk import ZONES, Window, drawn, transitions
 from singletonjob import SingletonJobs
-from singletonjob._cron import Cron
-from singletonjob._errors import ScheduleError
+from singletonjob._core.cron import Cron
+from singletonjob._core.errors import ScheduleError
 from soak._evidence import arguments, conclude, say
 
 if TYPE_CHECKING:

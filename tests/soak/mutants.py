@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench", "Outcome", "controls", "hunt", "try_all"]
 
-SIMULATED = {"_election.py", "_heartbeat.py", "_lease.py", "_runner.py", "stores/rules.py"}
+SIMULATED = {"_core/elector.py", "_runtime/heartbeat.py", "_runtime/lease.py", "_runtime/runner.py", "stores/rules.py"}
 """What the simulation runs of the library, clocks and stores being its own."""
 
 LIMIT = 110.0

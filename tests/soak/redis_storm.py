@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from redis_replicas import RedisFleet, lock, old_enough, state
 from replicas import boot
 from servers import Server
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 from soak._evidence import arguments, conclude, say, spread
 from waiting import wait_for
 

@@ -12,7 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import cycle, islice
 from typing import NamedTuple
 
-from singletonjob.testing import PROFILES, Simulation, Violation
+from simulation.fleet import Simulation
+from simulation.sim_checker import Violation
+from simulation.sim_faults import PROFILES
 from soak._evidence import arguments, conclude, say
 
 SHOWN = 3

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from singletonjob import Run, Term
-    from singletonjob._model import Reason
+    from singletonjob._core.values import Reason
 
 app = SingletonJobs("pricing", store="sqlite", lock_expiry="20s", enabled=lambda: True, node_id=None, stall_limit=60)
 SingletonJobs()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singletonjob.user_code import awaited_in
+from singletonjob._jobs.user_code import awaited_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator

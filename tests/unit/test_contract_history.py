@@ -17,7 +17,7 @@ from singletonjob.stores.protocol import (
     Request,
     Verdict,
 )
-from singletonjob.testing.contract_history import Operation, terms, violations
+from singletonjob.testing.contract.history import Operation, terms, violations
 
 NOTHING = Progress()
 

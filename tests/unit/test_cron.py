@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from singletonjob._cron import Cron
-from singletonjob._errors import ScheduleError
+from singletonjob._core.cron import Cron
+from singletonjob._core.errors import ScheduleError
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -479,7 +479,7 @@ def test_c106_the_zone_is_utc_unless_given_whatever_the_machine_says(
 def test_utc_needs_no_zone_data_and_any_other_zone_without_them_is_refused_by_name() -> None:
     code = (
         "import sys; sys.modules['tzdata'] = None\n"
-        "from singletonjob._cron import Cron\n"
+        "from singletonjob._core.cron import Cron\n"
         "assert Cron('0 3 * * *').after(0) == 3 * 3600 * 10**6\n"
         "assert 'zoneinfo' not in sys.modules\n"
         "try: Cron('0 3 * * *', 'Europe/Paris')\n"

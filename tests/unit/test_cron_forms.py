@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from singletonjob import ConfigError, SingletonJobs
-from singletonjob._cron import Cron
-from singletonjob._errors import ScheduleError
-from singletonjob.cron_forms import make_cron
+from singletonjob._core.cron import Cron
+from singletonjob._core.errors import ScheduleError
+from singletonjob._jobs.cron_forms import make_cron
 
 SRC = Path(__file__).parents[2] / "src"
 

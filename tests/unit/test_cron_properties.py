@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron_walk import ZONES, Expression, Field, Window, drawn, transitions
-from singletonjob._cron import Cron
-from singletonjob._errors import ScheduleError
+from singletonjob._core.cron import Cron
+from singletonjob._core.errors import ScheduleError
 from soak.cron import around, compare
 
 EXPRESSIONS = 30

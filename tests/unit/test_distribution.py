@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = (
-    *("src/singletonjob/__init__.py", "src/singletonjob/py.typed", "src/singletonjob/stores/exchange.lua"),
+    *("src/singletonjob/__init__.py", "src/singletonjob/py.typed", "src/singletonjob/stores/redis/exchange.lua"),
     *("src/singletonjob/integrations/pyinstaller/hook-singletonjob.py", "src/singletonjob/__pycache__/x.pyc"),
     *("tests/unit/test_one.py", "docs/one.md", "samples/one/main.py", "scripts/dist", ".ci/run"),
 )

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singletonjob._errors import ConfigError, ScheduleError
-from singletonjob.jobs.duration import duration, positive
+from singletonjob._core.errors import ConfigError, ScheduleError
+from singletonjob._jobs.duration import duration, positive
 
 CENTURY = 36_500 * 86_400
 

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading
-from singletonjob._election import Began, ClaimAnswered, Draining, Ended, Extended, Note
+from singletonjob._core.elector import Began, ClaimAnswered, Draining, Ended, Extended, Note
 from singletonjob.stores.protocol import (
     Acquire,
     Batch,

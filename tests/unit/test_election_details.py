@@ -10,7 +10,7 @@ from math import inf
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading
-from singletonjob._election import ClaimAnswered, Ended, Note
+from singletonjob._core.elector import ClaimAnswered, Ended, Note
 from singletonjob.stores.protocol import (
     Acquire,
     Claimed,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from elector_driver import STATE, Driver, leading
-from singletonjob._election import ClaimAnswered, Draining, Ended, Triggered
+from singletonjob._core.elector import ClaimAnswered, Draining, Ended, Triggered
 from singletonjob.stores.protocol import (
     Acquire,
     Barred,

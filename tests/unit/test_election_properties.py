@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from singletonjob._election import Began, Draining, Elector, Ended, Extended
-from singletonjob.jobs.options import JOB_READERS, read, resolve
+from singletonjob._core.elector import Began, Draining, Elector, Ended, Extended
+from singletonjob._jobs.options import JOB_READERS, read, resolve
 from singletonjob.stores.protocol import Progress, Reply
 from singletonjob.stores.rules import Record, apply
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading, options
-from singletonjob._election import Began, Elector, Ended, Note
+from singletonjob._core.elector import Began, Elector, Ended, Note
 from singletonjob.stores.protocol import (
     NO_PROGRESS,
     Acquire,

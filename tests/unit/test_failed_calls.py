@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singletonjob.failed_calls import EVERY, KINDS, FailedCalls
+from singletonjob._reporting.failed_calls import EVERY, KINDS, FailedCalls
 
 
 class Log:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from singletonjob import ConfigError, Job, SingletonJobs
+from singletonjob._generate.job_scan import JobClass, Scan, scan
+from singletonjob._generate.registration import registration
 from singletonjob.cli import main
-from singletonjob.generate import registration
-from singletonjob.job_scan import JobClass, Scan, scan
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ BODY = "    def execute(self): ...\n"
         "from singletonjob import IntervalJob as IJ\nclass Poll(IJ, every=1):\n" + BODY,
         "import singletonjob\nclass Poll(singletonjob.FixedRateJob, every=1):\n" + BODY,
         "import singletonjob as s\nclass Poll(s.CronJob, expression='* * * * *'):\n" + BODY,
-        "from singletonjob.jobs.definition import IntervalJob\nclass Poll(IntervalJob, every=1):\n" + BODY,
+        "from singletonjob._jobs.definition import IntervalJob\nclass Poll(IntervalJob, every=1):\n" + BODY,
         "from singletonjob import *\nclass Poll(IntervalJob, every=1):\n" + BODY,
         "import singletonjob\nBase = singletonjob.IntervalJob\nclass Poll(Base, every=1):\n" + BODY,
         "from singletonjob import IntervalJob\ntry:\n  class Poll(IntervalJob, every=1):\n"
@@ -402,7 +402,7 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
 def test_without_griffelib_the_command_says_what_to_install(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("singletonjob.job_scan", "singletonjob.job_source"):
+    for name in ("singletonjob._generate.job_scan", "singletonjob._generate.job_source"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "griffe", None)
     assert main(COMMAND) == 2

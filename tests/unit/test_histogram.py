@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from singletonjob.histogram import BOUNDS, Histogram
+from singletonjob._reporting.histogram import BOUNDS, Histogram
 
 
 def of(*seconds: float) -> Histogram:

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, cast
 import pytest
 
 import singletonjob  # noqa: TC001 - an annotation is looked up in it
-from singletonjob._errors import ConfigError, DuplicateJobError, ScheduleError
-from singletonjob._lease import Run
-from singletonjob._lease import Run as Handle
-from singletonjob._model import Now
-from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
-from singletonjob.jobs.definition import CronJob, FixedRateJob, IntervalJob, Job, JobDefinition
-from singletonjob.jobs.registry import Registry
+from singletonjob._core.errors import ConfigError, DuplicateJobError, ScheduleError
+from singletonjob._core.schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from singletonjob._core.values import Now
+from singletonjob._jobs.definition import CronJob, FixedRateJob, IntervalJob, Job, JobDefinition
+from singletonjob._jobs.handles import Run
+from singletonjob._jobs.handles import Run as Handle
+from singletonjob._jobs.registry import Registry
 from singletonjob.stores.protocol import JobState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from singletonjob._lease import Term
-    from singletonjob._model import Reason
+    from singletonjob._core.values import Reason
+    from singletonjob._jobs.handles import Term
 
 RUN = cast("Run", object())
 
@@ -869,7 +869,7 @@ def test_a_class_has_one_live_switch(jobs: Jobs) -> None:
 def test_registering_loads_no_cron_evaluator_and_no_zones_unless_a_cron_job_asks() -> None:
     program = (
         "import sys\n"
-        "from singletonjob.jobs.registry import Registry\n"
+        "from singletonjob._jobs.registry import Registry\n"
         "Registry().interval('1s', name='a')(lambda: None)\n"
         "print(sorted({'cronsim', 'zoneinfo', 'difflib', 'redis', 'msgspec', 'sqlite3'} & set(sys.modules)))\n"
         "Registry().cron('* * * * *', name='a')(lambda: None)\n"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import LeadershipLost
-from singletonjob._clock import SystemClock
-from singletonjob._lease import Fence, Lease, Run, StopSignal, Term
-from singletonjob._model import Now
-from singletonjob._timer import Timers
-from singletonjob.instants import instant
+from singletonjob._core.values import Now, instant
+from singletonjob._jobs.handles import Run, StopSignal, Term
+from singletonjob._runtime.lease import Fence, Lease
+from singletonjob._system.clock import SystemClock
+from singletonjob._system.timers import Timers
 from virtual_loop import VirtualClock, run_virtually, the_loop
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from singletonjob._errors import ConfigError
-from singletonjob.jobs.options import APP_READERS, JOB_READERS, JobOptions, node_id, read, resolve, resolve_app
+from singletonjob._core.errors import ConfigError
+from singletonjob._jobs.options import APP_READERS, JOB_READERS, JobOptions, node_id, read, resolve, resolve_app
 
 NAMED = {"project": "pricing", "store": "sqlite"}
 

@@ -15,7 +15,7 @@ from wsgiref.validate import validator
 import pytest
 
 from singletonjob import Health, SingletonJobs
-from singletonjob.health import HealthState
+from singletonjob._reporting.health import HealthState
 from singletonjob.probes import ROUTES, HealthASGI, HealthWSGI, answer
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from elector_driver import Driver
 from singletonjob import ConfigError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Reply
-from singletonjob.stores.redis_cluster_address import cluster_from_url
-from singletonjob.stores.redis_cluster_clock import NodeClock
-from singletonjob.stores.redis_cluster_slots import SLOTS, Redirect, owners, redirect, slot_of_job
+from singletonjob.stores.redis.cluster_address import cluster_from_url
+from singletonjob.stores.redis.cluster_clock import NodeClock
+from singletonjob.stores.redis.cluster_slots import SLOTS, Redirect, owners, redirect, slot_of_job
 
 HOUR = 3_600_000_000
 

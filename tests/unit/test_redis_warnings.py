@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singletonjob._model import Now
-from singletonjob.stores.redis_address import address_from_url
-from singletonjob.stores.redis_warnings import Warnings
+from singletonjob._core.values import Now
+from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.warnings import Warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

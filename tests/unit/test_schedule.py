@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singletonjob._cron import Cron
-from singletonjob._errors import ScheduleError
-from singletonjob._model import MisfirePolicy, Now
-from singletonjob._schedule import (
+from singletonjob._core.cron import Cron
+from singletonjob._core.errors import ScheduleError
+from singletonjob._core.schedule import (
     MISSED_LIMIT,
     CronSchedule,
     Due,
@@ -24,6 +23,7 @@ from singletonjob._schedule import (
     Schedule,
     Take,
 )
+from singletonjob._core.values import MisfirePolicy, Now
 from singletonjob.stores.protocol import JobState
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singletonjob._cron import Cron
-from singletonjob._model import MisfirePolicy, Now
-from singletonjob._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule, Ticker
+from singletonjob._core.cron import Cron
+from singletonjob._core.schedule import CronSchedule, FixedRateSchedule, IntervalSchedule, Ticker
+from singletonjob._core.values import MisfirePolicy, Now
 from singletonjob.stores.protocol import JobState
 
 SECOND = 1_000_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singletonjob.scope import Scope
+from singletonjob._runtime.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from singletonjob.sleeper import Sleeper
+from singletonjob._runtime.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

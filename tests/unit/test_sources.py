@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import ConfigError, ScheduleError, SingletonJobs
-from singletonjob._schedule import CronSchedule, FixedRateSchedule
-from singletonjob.jobs.options import APP_READERS, read
-from singletonjob.jobs.registry import Registry
-from singletonjob.jobs.sources import Resolved, resolve_sources, told
+from singletonjob._core.schedule import CronSchedule, FixedRateSchedule
+from singletonjob._jobs.options import APP_READERS, read
+from singletonjob._jobs.registry import Registry
+from singletonjob._jobs.sources import Resolved, resolve_sources, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

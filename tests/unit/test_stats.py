@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from singletonjob._clock import SystemClock
-from singletonjob.stats import AT_ONCE, Counts
+from singletonjob._reporting.job_counters import AT_ONCE, Counts
+from singletonjob._system.clock import SystemClock
 
 CLOCK = SystemClock()
 

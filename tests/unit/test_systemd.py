@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singletonjob import Health, SingletonJobs
-from singletonjob.systemd import notifying
+from singletonjob._process.systemd import notifying
 from singletonjob.testing import FlakyStore
 from waiting import until, wait_for
 
@@ -209,7 +209,7 @@ def test_a_sign_of_life_is_sent_while_livez_would_be_good_and_not_while_a_job_is
 def test_a_sign_of_life_is_due_at_half_the_limit_if_the_watchdog_is_for_this_process(
     microseconds: str | None, process: Callable[[], int] | None, interval: float | None
 ) -> None:
-    from singletonjob.systemd import watchdog_interval
+    from singletonjob._process.systemd import watchdog_interval
 
     environ = {"WATCHDOG_USEC": microseconds, "WATCHDOG_PID": None if process is None else str(process())}
     assert watchdog_interval({name: value for name, value in environ.items() if value is not None}) == interval

@@ -22,7 +22,7 @@ from unittest.mock import Mock
 import pytest
 
 import singletonjob
-from singletonjob.threads import LATE_ANSWER_LASTS, LOOK_UPS, DaemonWorker, PatientLoop, slow_look_up
+from singletonjob._system.worker_threads import LATE_ANSWER_LASTS, LOOK_UPS, DaemonWorker, PatientLoop, slow_look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -133,7 +133,7 @@ def test_a_call_whose_loop_is_gone_ends_in_silence() -> None:
 def test_the_interpreter_does_not_wait_for_a_call_that_hangs() -> None:
     code = (
         "import asyncio, time\n"
-        "from singletonjob.threads import DaemonWorker\n"
+        "from singletonjob._system.worker_threads import DaemonWorker\n"
         "async def main():\n"
         "    asyncio.create_task(DaemonWorker('w').run(time.sleep, 60)); await asyncio.sleep(0.05)\n"
         "asyncio.run(main())"

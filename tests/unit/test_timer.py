@@ -16,9 +16,9 @@ import uvloop
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from singletonjob._clock import BOOT_CLOCK, SystemClock
-from singletonjob._timer import LONGEST_SLEEP, Timer, Timers
-from singletonjob.alarms import TimerFd
+from singletonjob._system.clock import BOOT_CLOCK, SystemClock
+from singletonjob._system.timerfd import TimerFd
+from singletonjob._system.timers import LONGEST_SLEEP, Timer, Timers
 from virtual_loop import VirtualClock, run_virtually, the_loop
 
 if TYPE_CHECKING:
@@ -390,16 +390,16 @@ def test_a_step_of_the_clock_that_the_kernel_tells_of_when_an_alarm_is_read_wake
 async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_none_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import singletonjob.alarms
+    import singletonjob._system.timerfd
 
-    real = singletonjob.alarms._timerfd
+    real = singletonjob._system.timerfd._timerfd
 
     def boot_only(clock_id: int) -> tuple[Callable[[int, int], None], int]:
         if clock_id != time.CLOCK_BOOTTIME:
             raise OSError(errno.EMFILE, "timerfd_create")
         return real(clock_id)
 
-    monkeypatch.setattr(singletonjob.alarms, "_timerfd", boot_only)
+    monkeypatch.setattr(singletonjob._system.timerfd, "_timerfd", boot_only)
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     timers = Timers(asyncio.get_running_loop(), CLOCK, longest_boot_sleep=0.5)
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from singletonjob._errors import ConfigError
+from singletonjob._core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,7 +141,7 @@ def _parser(chosen: str | None) -> Parser:
 
 
 def _show_version(_options: argparse.Namespace) -> int:
-    from ..version import UNKNOWN, __version__
+    from .._process.version import UNKNOWN, __version__
 
     version = "of an unknown version (its package metadata is not here)" if __version__ == UNKNOWN else __version__
     print(f"singletonjob {version}")

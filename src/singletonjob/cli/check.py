@@ -9,15 +9,15 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import StoreError
-from .._schedule import CronSchedule, FixedRateSchedule
-from ..jobs.options import resolve
-from ..jobs.sources import told
-from ..jobs.timing import schedule_warnings
-from ..journal import NO_JOBS
+from .._core.errors import StoreError
+from .._core.protocol import Batch, Finding, Inspectable
+from .._core.schedule import CronSchedule, FixedRateSchedule
+from .._jobs.options import resolve
+from .._jobs.sources import told
+from .._jobs.timing import schedule_warnings
+from .._reporting.log_lines import NO_JOBS
+from .._system.worker_threads import run_patiently
 from ..stores import from_url
-from ..stores.protocol import Batch, Finding, Inspectable
-from ..threads import run_patiently
 from .instants import iso
 from .loading import app_arguments, load_app, store_arguments
 from .upcoming import following, when
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from .._schedule import Schedule
-    from ..jobs.options import AppOptions, JobOptions
-    from ..jobs.sheets import Setting
-    from ..jobs.sources import Resolved
+    from .._core.schedule import Schedule
+    from .._jobs.options import AppOptions, JobOptions
+    from .._jobs.sheets import Setting
+    from .._jobs.sources import Resolved
     from ..stores import LeaseStore
 
 __all__ = ["arguments"]

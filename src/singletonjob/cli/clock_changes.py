@@ -10,7 +10,7 @@ from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._cron import Cron
+from .._core.cron import Cron
 from .instants import EPOCH
 
 if TYPE_CHECKING:

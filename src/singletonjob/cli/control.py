@@ -8,9 +8,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._errors import StoreError
+from .._core.errors import StoreError
+from .._system.worker_threads import run_patiently
 from ..control import Control, control_of
-from ..threads import run_patiently
 from .pauses import paused, paused_object, seconds
 from .target import SOURCES, job_arguments, jobs_named, resolved_target
 

@@ -8,7 +8,7 @@ import math
 import tempfile
 from pathlib import Path
 
-from singletonjob._errors import ConfigError
+from singletonjob._core.errors import ConfigError
 
 __all__ = ["arguments"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..histogram import Histogram
+from .._reporting.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 from .demo_report import JOBS, Ledger, Report, Stop, handover
 from .demo_stamps import StampReader

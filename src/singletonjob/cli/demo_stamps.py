@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from singletonjob._clock import SystemClock
+from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._errors import ConfigError
-from ..extras import not_importable
-from ..generate import registration
+from .._core.errors import ConfigError
+from .._generate.registration import registration
+from .._telemetry.extras import not_importable
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..job_scan import Scan
+    from .._generate.job_scan import Scan
 
 __all__ = ["arguments"]
 
@@ -84,7 +84,7 @@ def _scanned(package: str, app_dir: str) -> Scan:
         raise ConfigError(f"--app-dir: {app_dir} is not a directory")
     logging.getLogger("griffe").disabled = True  # it tells of what it passes over; what matters is told by us
     try:
-        from ..job_scan import scan
+        from .._generate.job_scan import scan
     except ImportError as error:
         raise ConfigError(not_importable("griffe", error)) from error
     return scan(package, [app_dir, *sys.path])

@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlsplit
 
-from ..jobs.duration import positive
+from .._jobs.duration import positive
 
 __all__ = ["arguments"]
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .._cron import Cron
+    from .._core.cron import Cron
 
 __all__ = ["EPOCH", "iso", "local", "moment"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .instants import iso
 
 if TYPE_CHECKING:
-    from ..stores.orders import Paused
+    from .._core.orders import Paused
 
 __all__ = ["paused", "paused_object", "seconds"]
 

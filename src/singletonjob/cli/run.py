@@ -6,8 +6,8 @@ import argparse
 import logging
 from typing import TYPE_CHECKING
 
-from .._errors import ConfigError
-from ..log_writer import write
+from .._core.errors import ConfigError
+from .._reporting.log_writer import write
 from . import logs
 from .loading import app_arguments, load_app, store_arguments
 

@@ -6,17 +6,17 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from .._errors import ConfigError
-from .._schedule import IntervalSchedule
+from .._core.errors import ConfigError
+from .._core.schedule import IntervalSchedule
 from .instants import iso
 from .pauses import paused, paused_object
 from .upcoming import following
 
 if TYPE_CHECKING:
-    from .._schedule import Schedule
-    from ..jobs.definition import JobDefinition
-    from ..jobs.options import JobOptions
-    from ..stores.protocol import JobView
+    from .._core.protocol import JobView
+    from .._core.schedule import Schedule
+    from .._jobs.definition import JobDefinition
+    from .._jobs.options import JobOptions
 
 __all__ = ["COLUMNS", "Seen", "as_object", "span", "table"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .._errors import ConfigError
-from ..jobs.options import APP_READERS, read
-from ..jobs.sources import resolve_sources
+from .._core.errors import ConfigError
+from .._jobs.options import APP_READERS, read
+from .._jobs.sources import resolve_sources
 from .loading import app_arguments, load_app, store_arguments
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..jobs.sources import Resolved
+    from .._jobs.sources import Resolved
 
 __all__ = ["SOURCES", "job_arguments", "jobs_named", "resolved_target", "target_arguments"]
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from .._errors import ConfigError
-from .._schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
-from ..cron_forms import make_cron
-from ..journal import NO_JOBS
+from .._core.errors import ConfigError
+from .._core.schedule import CronSchedule, FixedRateSchedule, IntervalSchedule
+from .._jobs.cron_forms import make_cron
+from .._reporting.log_lines import NO_JOBS
 from .clock_changes import ClockChanges
 from .instants import EPOCH, iso, local, moment
 from .loading import app_arguments, load_app
@@ -22,8 +22,8 @@ from .loading import app_arguments, load_app
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._cron import Cron
-    from .._schedule import Schedule
+    from .._core.cron import Cron
+    from .._core.schedule import Schedule
 
 __all__ = ["arguments", "following", "when"]
 

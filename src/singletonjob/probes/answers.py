@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .._app import SingletonJobs
-    from ..health import Health
+    from .._reporting.health import Health
 
 __all__ = ["METHODS", "ROUTES", "Answer", "answer", "mounted", "refusal"]
 

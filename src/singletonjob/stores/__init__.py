@@ -7,11 +7,13 @@ in `stores.rules`; a store in another language (Lua, SQL) is checked against the
 
 from __future__ import annotations
 
-from .._errors import ConfigError
-from ..hidden_packages import refuse_hidden
-from .protocol import LeaseStore
+from .._core.errors import ConfigError
+from .._core.protocol import LeaseStore
+from .._jobs.hidden_packages import refuse_hidden
+from .._jobs.sources import told
+from .siblings import may_have_siblings
 
-__all__ = ["LeaseStore", "from_url"]
+__all__ = ["LeaseStore", "described", "from_url"]
 
 
 def from_url(url: str) -> LeaseStore:
@@ -34,7 +36,7 @@ def from_url(url: str) -> LeaseStore:
         return shared()
     if scheme == "sqlite":
         try:
-            from .sqlite import SqliteStore, path_from_url
+            from .sqlite.store import SqliteStore, path_from_url
         except ModuleNotFoundError as error:
             if error.name != "fcntl":
                 raise
@@ -46,23 +48,38 @@ def from_url(url: str) -> LeaseStore:
     if scheme.startswith(("redis", "valkey", "unix")):
         refuse_hidden("redis")
     if scheme in {"redis", "rediss", "unix", "valkey", "valkeys"}:
-        from .redis import RedisStore, address_from_url
+        from .redis.store import RedisStore, address_from_url
 
         return RedisStore(address_from_url(url))
     if scheme in {"redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"}:
-        from .redis import RedisStore
-        from .redis_sentinel import service_from_url
+        from .redis.sentinel import service_from_url
+        from .redis.store import RedisStore
 
         return RedisStore(service_from_url(url))
     if scheme in {"redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"}:
-        from .redis_cluster import RedisClusterStore
-        from .redis_cluster_address import cluster_from_url
+        from .redis.cluster import RedisClusterStore
+        from .redis.cluster_address import cluster_from_url
 
         return RedisClusterStore(cluster_from_url(url))
     from .other_tools import advice_on_url
 
     known = "write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"
     raise ConfigError(f"store: {_name(url)} is not a store that this version knows; {advice_on_url(url) or known}")
+
+
+def described(store: str | LeaseStore) -> tuple[str, list[str]]:
+    """A store's name for people, without a password, and what to warn of before an app starts on it."""
+    name = told("store", store) if isinstance(store, str) else type(store).__name__
+    if name.lower() == "sqlite":
+        from .sqlite.place import default_path, in_container
+
+        text = "sqlite is a file of this container alone, so each container has a leader of its own; write"
+        text = f"{text} redis://host:6379/0, or sqlite:////path/leases.db if this container is all there is"
+        return f"{name} ({default_path()})", [text] if in_container() else []
+    if name in {"memory", "MemoryStore"} and may_have_siblings():
+        text = "memory is this process alone; each worker beside it leads and runs every job for itself; write"
+        return name, [f"{text} sqlite (one machine) or redis://host:6379/0"]
+    return name, []
 
 
 def _name(url: str) -> str:

@@ -9,15 +9,15 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from .._clock import SystemClock
-from .protocol import Reply
+from .._core.protocol import Reply
+from .._system.clock import SystemClock
 from .rules import Record, apply, is_news, view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .._clock import Clock
-    from .protocol import Batch, JobView, Verdict
+    from .._core.protocol import Batch, JobView, Verdict
+    from .._system.clock import Clock
 
 __all__ = ["MemoryStore", "shared"]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .orders import (
+from .._core.orders import (
     RAN,
     FollowTrigger,
     Forget,
@@ -38,7 +38,7 @@ from .orders import (
     resignation_in_force,
     trigger_in_force,
 )
-from .protocol import (
+from .._core.protocol import (
     Acquire,
     Barred,
     Claimed,
@@ -56,8 +56,8 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from .orders import Order, OrderOutcome
-    from .protocol import Progress, Request, Verdict
+    from .._core.orders import Order, OrderOutcome
+    from .._core.protocol import Progress, Request, Verdict
 
 __all__ = ["AHEAD", "Record", "apply", "changes", "is_news", "view", "with_run"]
 

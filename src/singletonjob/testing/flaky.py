@@ -6,16 +6,16 @@ import asyncio
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .._errors import ConfigError, StoreUnavailable
-from ..jobs.duration import duration
+from .._core.errors import ConfigError, StoreUnavailable
+from .._jobs.duration import duration
 from ..stores import from_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from ..jobs.duration import Duration
+    from .._core.protocol import Batch, JobView, Reply
+    from .._jobs.duration import Duration
     from ..stores import LeaseStore
-    from ..stores.protocol import Batch, JobView, Reply
 
 __all__ = ["Fault", "FlakyStore"]
 

@@ -14,27 +14,27 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .._election import REVIVAL
-from .._lease import Lease
-from .._runner import Runner
-from .._service import RESTART_AFTER
-from ..beat_stats import Beats
-from ..journal import Journal
-from ..stores.protocol import Acquire, Claimed, Granted, NotClaimed, Progress, Release
+from .._core.elector import REVIVAL
+from .._core.protocol import Acquire, Claimed, Granted, NotClaimed, Progress, Release
+from .._jobs.user_code import inside
+from .._reporting.heartbeat_counters import Beats
+from .._reporting.log_lines import Journal
+from .._runtime.lease import Lease
+from .._runtime.live_switch import follow_switch
+from .._runtime.runner import Runner
+from .._runtime.service import RESTART_AFTER
 from ..stores.rules import Record, apply
-from ..switches import follow_switch
-from ..user_code import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .._clock import Clock
-    from .._model import Event, Reason
-    from ..health import HealthState
-    from ..jobs.definition import JobDefinition
-    from ..jobs.options import JobOptions
-    from ..stores.protocol import ClaimSlot
-    from ..threads import DaemonWorker
+    from .._core.protocol import ClaimSlot
+    from .._core.values import Event, Reason
+    from .._jobs.definition import JobDefinition
+    from .._jobs.options import JobOptions
+    from .._reporting.health import HealthState
+    from .._system.clock import Clock
+    from .._system.worker_threads import DaemonWorker
     from .virtual_loop import UncutTimers
 
 __all__ = ["NODE", "Lone"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from .._errors import ConfigError
+from .._core.errors import ConfigError
 
 __all__ = ["Moment", "micros"]
 

@@ -10,15 +10,15 @@ from inspect import isawaitable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .._clock import SystemClock
-from .._errors import SingletonJobError
-from .._model import RunFinished, SteppedDown
-from .._schedule import Due, Take
-from ..jobs.body import identity, is_async
-from ..jobs.definition import Job, define, define_class_form
-from ..jobs.duration import duration
-from ..jobs.options import JOB_READERS, read, resolve
-from ..threads import DaemonWorker
+from .._core.errors import SingletonJobError
+from .._core.schedule import Due, Take
+from .._core.values import RunFinished, SteppedDown
+from .._jobs.body import identity, is_async
+from .._jobs.definition import Job, define, define_class_form
+from .._jobs.duration import duration
+from .._jobs.options import JOB_READERS, read, resolve
+from .._system.clock import SystemClock
+from .._system.worker_threads import DaemonWorker
 from .lone import Lone
 from .moments import micros
 from .virtual_loop import LoopClock, UncutTimers
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from typing import Self, Unpack
 
-    from .._lease import Run
-    from .._model import Event, Now, Outcome
-    from ..jobs.definition import JobDefinition
-    from ..jobs.duration import Duration
-    from ..jobs.options import JobOptions, JobOptionValues
-    from ..jobs.registry import RunByKeyword
-    from ..stores.protocol import JobState
+    from .._core.protocol import JobState
+    from .._core.values import Event, Now, Outcome
+    from .._jobs.definition import JobDefinition
+    from .._jobs.duration import Duration
+    from .._jobs.handles import Run
+    from .._jobs.options import JobOptions, JobOptionValues
+    from .._jobs.registry import RunByKeyword
     from .moments import Moment
 
 __all__ = ["OneRun", "run_once"]

@@ -63,8 +63,8 @@ def _scheme() -> str:
     """The scheme of the store's URL in the environment or the options file; empty if neither names a store."""
     url = os.environ.get("SINGLETONJOB_STORE", "").strip()
     if not url and (os.environ.get("SINGLETONJOB_CONFIG") or Path("singletonjob.toml").exists()):
-        from .._errors import ConfigError
-        from ..jobs.sheets import file_sheet
+        from .._core.errors import ConfigError
+        from .._jobs.sheets import file_sheet
 
         try:
             setting = file_sheet(os.environ).app.get("store")

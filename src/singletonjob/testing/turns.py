@@ -11,15 +11,15 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..threads import DaemonWorker
-from .sim_threads import SimEvent, Threads
+from .._system.worker_threads import DaemonWorker
+from .virtual_threads import Threads, VirtualEvent
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from .._lease import Run
-    from ..jobs.definition import JobDefinition
+    from .._jobs.definition import JobDefinition
+    from .._jobs.handles import Run
 
 __all__ = ["TurnWorker", "with_virtual_waits"]
 
@@ -35,7 +35,7 @@ class TurnWorker(DaemonWorker):
         self._loop = loop
         self._threads = Threads()
         self._carrier = self._threads.take()
-        self._sleep: tuple[float, SimEvent] | None = None  # what the thread gave its turn back for
+        self._sleep: tuple[float, VirtualEvent] | None = None  # what the thread gave its turn back for
         self._timer: asyncio.Handle | None = None
 
     def post(self, call: Callable[[], object]) -> None:
@@ -54,12 +54,12 @@ class TurnWorker(DaemonWorker):
             self._threads.put_back(self._carrier)
             self._threads.close()
 
-    def sleep(self, seconds: float, event: SimEvent) -> None:
+    def sleep(self, seconds: float, event: VirtualEvent) -> None:
         """In the thread: give the turn back, until so much time has passed or the event was set."""
         self._sleep = seconds, event
         self._carrier.give_back()
 
-    def notify(self, event: SimEvent) -> None:
+    def notify(self, event: VirtualEvent) -> None:
         """On the loop: the event was set."""
         if self._sleep is not None and self._sleep[1] is event:
             self._plan(0.0)
@@ -84,7 +84,7 @@ def with_virtual_waits(job: JobDefinition) -> JobDefinition:
 
     def in_turn(run: Run) -> object:
         signal: Any = run._signal  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no other way to its event
-        event = SimEvent(_turn.worker)
+        event = VirtualEvent(_turn.worker)
         if signal.given:
             threading.Event.set(event)
         signal.event = event

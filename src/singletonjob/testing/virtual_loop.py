@@ -6,14 +6,14 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._model import Now
-from .._timer import Timers
-from ..alarms import LoopAlarm
+from .._core.values import Now
+from .._system.timerfd import LoopAlarm
+from .._system.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from .._clock import Clock
+    from .._system.clock import Clock
 
 __all__ = ["LONGEST", "LoopClock", "UncutTimers", "VirtualLoop", "run_virtually"]
 

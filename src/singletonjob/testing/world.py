@@ -8,13 +8,12 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from .._errors import ConfigError, SingletonJobError
-from .._model import RunFinished, RunStarted
-from ..event_queue import EventQueue
-from ..instants import instant
-from ..jobs.duration import duration
-from ..jobs.options import resolve
-from ..journal import Journal
+from .._core.errors import ConfigError, SingletonJobError
+from .._core.values import RunFinished, RunStarted, instant
+from .._jobs.duration import duration
+from .._jobs.options import resolve
+from .._reporting.event_queue import EventQueue
+from .._reporting.log_lines import Journal
 from .lone import NODE, Lone
 from .moments import micros
 from .turns import TurnWorker, with_virtual_waits
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._app import SingletonJobs
-    from .._model import Event, Outcome
-    from ..jobs.duration import Duration
+    from .._core.values import Event, Outcome
+    from .._jobs.duration import Duration
     from .moments import Moment
 
 __all__ = ["VirtualRun", "virtual_time"]

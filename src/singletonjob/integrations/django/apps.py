@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.apps import AppConfig
 from django.core.checks import register
 
-from ..._errors import ConfigError
+from ..._core.errors import ConfigError
 from .checks import check_settings
 from .configuration import configured_app, starts
 from .serving import is_command, is_serving

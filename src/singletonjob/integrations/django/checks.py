@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.checks import Error, Warning  # noqa: A004 - Django's name
 
-from ..._errors import ConfigError
+from ..._core.errors import ConfigError
 from .configuration import app_name, configured_app, starts
 
 if TYPE_CHECKING:

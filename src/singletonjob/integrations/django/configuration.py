@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 
-from ..._errors import ConfigError
-from ...cli.loading import attribute_of, described
+from ..._core.errors import ConfigError
+from ...cli.named_objects import attribute_of, described
 from .connections import with_fresh_connections
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from django.db import close_old_connections
 
 if TYPE_CHECKING:
-    from ..._lease import Run
-    from ...jobs.definition import JobDefinition
+    from ..._jobs.definition import JobDefinition
+    from ..._jobs.handles import Run
 
 __all__ = ["with_fresh_connections"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ....._errors import ConfigError
+from ....._core.errors import ConfigError
 from .....cli import COMMANDS, main
 from ...configuration import app_name, configured_app
 

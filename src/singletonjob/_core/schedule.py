@@ -1,0 +1,419 @@
+"""When a job runs: interval, fixed rate, cron. Pure: moments in, decisions out; no clock is read here.
+
+A `Schedule` belongs to a job and never changes. A leader makes one `Ticker` of it per term, from what the store
+remembers, and asks it three things:
+
+    wake(now)        when to look again
+    take(now)        what to run now, and what was lost since
+    ended(due, now)  the run ended: what came due meanwhile is lost, it never queues
+
+Every grid point of a leader ends in exactly one count: run, late, or dropped by the previous run; every cron slot is
+run or reported as missed. What ran does not run again when the wall clock steps back, unless the step is so large that
+waiting would be the larger harm; a step forward costs one run at most, and constant work.
+
+Over 300 lines, because the three shapes answer one protocol and are understood side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final, Protocol
+
+from .errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .cron import Cron
+    from .protocol import JobState
+    from .values import MisfireCause, MisfirePolicy, Now
+
+__all__ = [
+    "MISSED_LIMIT",
+    "CronSchedule",
+    "Due",
+    "FixedRateSchedule",
+    "IntervalSchedule",
+    "Missed",
+    "Schedule",
+    "Take",
+    "Ticker",
+]
+
+MISSED_LIMIT: Final = 1_000
+"""Missed slots are counted up to here, so that a clock set to the year 2200 costs milliseconds, not memory."""
+
+# A tick that the previous leader started further ahead than this came from a wrong clock. Waiting for it would keep
+# the job idle; starting before it may repeat a tick, which is not promised for fixed rates (S6 is for cron).
+_TICK_AHEAD = 10_000_000
+# Likewise for slots. The store refuses and ignores slots beyond the same limit.
+_SLOT_AHEAD = 600_000_000
+_LATE_LIMIT = 60.0  # in seconds
+
+# Not frozen, and no named tuples: some are made with every tick, and those take twice as long to make.
+
+
+@dataclass(slots=True)
+class Due:
+    """A run that is due since `scheduled`; `tick` is its grid number, `slot` what must be claimed before it starts.
+
+    A slot that is not claimed by the instant `latest` is not run; None: it is never too late.
+    """
+
+    scheduled: int
+    tick: int | None = None
+    slot: int | None = None
+    latest: int | None = None
+
+
+@dataclass(slots=True)
+class Missed:
+    """Slots that do not run, all for one cause. `first` and `last` are exact.
+
+    So is `count`, unless the counts of one `Take` reach `MISSED_LIMIT` together; then they say "at least".
+    """
+
+    count: int
+    first: int
+    last: int
+    cause: MisfireCause
+
+
+@dataclass(slots=True)
+class Take:
+    """What to run now, how many grid points were dropped, which slots were missed."""
+
+    due: Due | None = None
+    late: int = 0
+    missed: tuple[Missed, ...] = ()
+
+
+NOTHING: Final = Take()
+
+
+class Ticker(Protocol):
+    """One term of a job. Not shared; the runner asks it between runs only."""
+
+    @property
+    def settled(self) -> int | None:
+        """Every slot up to this instant was given out by `take`, to run or as missed; None where nothing is claimed."""
+        ...
+
+    @property
+    def on_wall(self) -> bool:
+        """Whether `wake` is on the wall clock; always the same. Who sleeps on it must be woken when it is set."""
+        ...
+
+    def wake(self, now: Now) -> float | None:
+        """When something is due next, as of the last `take` or `ended`; a moment that has passed means at once.
+
+        In microseconds of the wall clock, or in seconds of the boot clock. None: never.
+        """
+        ...
+
+    def take(self, now: Now) -> Take:
+        """What to do, at or after the wake. Woken early (also: the wall clock stepped back), there is nothing due."""
+        ...
+
+    def ended(self, due: Due, now: Now) -> Take:
+        """The run of `due` ended; `late` counts the grid points that it dropped by lasting until now."""
+        ...
+
+
+class Schedule(Protocol):
+    """When a job runs. One per job, immutable."""
+
+    @property
+    def mark(self) -> str:
+        """What identifies the slots in the store; empty where nothing is claimed."""
+        ...
+
+    def ticker(self, now: Now, state: JobState) -> Ticker:
+        """A term begins; `state` is what the store remembers of the terms before."""
+        ...
+
+
+# -- interval: run, wait, run --------------------------------------------------------------------------------------
+
+
+class IntervalSchedule:
+    """Runs, waits `every()` seconds from the end of the run, and runs again; on the boot clock alone.
+
+    The first run of a term is due at once, but not before the interval since the last known end of a run anywhere has
+    passed. `every` is asked after each run; a value that is no finite number above zero raises `ScheduleError`.
+    """
+
+    __slots__ = ("_every",)
+    mark = ""
+
+    def __init__(self, every: Callable[[], float]) -> None:
+        self._every = every
+
+    def every(self) -> float:
+        seconds = self._every()
+        if not (isfinite(seconds) and seconds > 0):
+            raise ScheduleError(f"interval: {seconds!r} is not usable; give a finite number of seconds above 0")
+        return seconds
+
+    def ticker(self, now: Now, state: JobState) -> Ticker:
+        if state.ended_ago is None:
+            return _IntervalTicker(self, now.boot)
+        return _IntervalTicker(self, max(now.boot, now.boot - state.ended_ago + self.every()))
+
+
+class _IntervalTicker:
+    __slots__ = ("_at", "_schedule")
+    on_wall = False
+    settled = None
+
+    def __init__(self, schedule: IntervalSchedule, at: float) -> None:
+        self._schedule = schedule
+        self._at = at
+
+    def wake(self, now: Now) -> float:  # noqa: ARG002 - the wall clock may say what it likes
+        return self._at
+
+    def take(self, now: Now) -> Take:
+        if now.boot < self._at:
+            return NOTHING
+        return Take(Due(now.wall - round((now.boot - self._at) * 1e6)))
+
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - the gap is counted from the end
+        self._at = now.boot + self._schedule.every()
+        return NOTHING
+
+
+# -- fixed rate: ticks on a grid that all replicas share ------------------------------------------------------------
+
+
+class FixedRateSchedule:
+    """Ticks every `every` seconds, on a grid of whole microseconds anchored at the epoch plus `offset` seconds.
+
+    Raises `ScheduleError` for a period that is not finite or shorter than a microsecond, and for an infinite offset.
+    """
+
+    __slots__ = ("offset", "period")
+    mark = ""
+
+    def __init__(self, every: float, offset: float = 0.0) -> None:
+        if not (isfinite(every) and round(every * 1e6) > 0):
+            raise ScheduleError(f"fixed rate: {every!r} is not usable; give a finite number of seconds above 0")
+        if not isfinite(offset):
+            raise ScheduleError(f"fixed rate: offset {offset!r} is not usable; give a finite number of seconds")
+        self.period = round(every * 1e6)
+        self.offset = round(offset * 1e6)
+
+    def tick(self, instant: int) -> int:
+        """The number of the newest grid point at or before `instant` (microseconds)."""
+        return (instant - self.offset) // self.period
+
+    def point(self, tick: int) -> int:
+        """The instant of a grid point, in microseconds."""
+        return self.offset + tick * self.period
+
+    def after(self, instant: int) -> int:
+        """The first grid point strictly after `instant`, both in microseconds."""
+        return self.point(self.tick(instant) + 1)
+
+    def ticker(self, now: Now, state: JobState) -> Ticker:
+        return _FixedRateTicker(self, now, state)
+
+
+class _FixedRateTicker:
+    __slots__ = ("_next", "_offset", "_period", "_reached")
+    on_wall = True
+    settled = None
+
+    def __init__(self, schedule: FixedRateSchedule, now: Now, state: JobState) -> None:
+        self._offset, self._period = schedule.offset, schedule.period
+        self._reached = schedule.tick(now.wall)  # the newest grid point that this clock has shown
+        started = now.wall if state.slot is None or state.slot > now.wall + _TICK_AHEAD else state.slot
+        self._next = schedule.tick(max(now.wall, started)) + 1
+
+    def wake(self, now: Now) -> int:  # noqa: ARG002 - `take` and `ended` have looked
+        return self._offset + self._next * self._period
+
+    def take(self, now: Now) -> Take:
+        tick = self._look(now)
+        late = tick - self._next
+        if late < 0:
+            return NOTHING
+        self._next = tick + 1
+        return Take(Due(self._offset + tick * self._period, tick), late)
+
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - all points up to now are decided
+        tick = self._look(now)
+        late = tick + 1 - self._next
+        if late <= 0:
+            return NOTHING
+        self._next = tick + 1
+        return Take(late=late)
+
+    def _look(self, now: Now) -> int:
+        """The newest grid point; takes notice of a wall clock that stepped back by more than a period.
+
+        After a smaller step the grid waits, so that no tick runs twice. After a larger one that would be an idle gap
+        as long as the step: the ticks of the time that comes again run, by their new instants.
+        """
+        tick = (now.wall - self._offset) // self._period
+        if tick > self._reached:
+            self._reached = tick
+        elif tick < self._reached - 1:
+            self._next = tick + 1
+            self._reached = tick
+        return tick
+
+
+# -- cron: slots that are claimed -----------------------------------------------------------------------------------
+
+
+class CronSchedule:
+    """The slots of `cron`, each run at most once across the fleet; `misfire` says what becomes of missed ones.
+
+    `skip`: the newest due slot still runs, unless the job's own previous run made it late. `fire_once`: one run for all
+    that was missed, for the newest of them. `catch_up`: the newest `catch_up_limit` of them, oldest first. No slot runs
+    more than `late_limit` seconds late. `inf` is no limit. None stands for no limit, too, but with `skip` for the
+    smaller of 60 s and half the gap to the next slot. What does not run is reported as missed. Raises `ScheduleError`
+    for a value out of range.
+    """
+
+    __slots__ = ("catch_up_limit", "cron", "late_limit", "mark", "misfire")
+
+    def __init__(
+        self, cron: Cron, misfire: MisfirePolicy = "skip", catch_up_limit: int = 10, late_limit: float | None = None
+    ) -> None:
+        if misfire not in ("skip", "fire_once", "catch_up"):
+            raise ScheduleError(f"misfire: {misfire!r} is not known; write skip, fire_once or catch_up")
+        if not 1 <= catch_up_limit <= MISSED_LIMIT:
+            raise ScheduleError(f"catch_up_limit: {catch_up_limit!r} is out of range; write 1 to {MISSED_LIMIT}")
+        if late_limit is not None and not late_limit > 0:
+            raise ScheduleError(f"late_limit: {late_limit!r} is not usable; give a number of seconds above 0")
+        self.cron = cron
+        self.mark = cron.mark
+        self.misfire: MisfirePolicy = misfire
+        self.catch_up_limit = catch_up_limit
+        self.late_limit = late_limit
+
+    def ticker(self, now: Now, state: JobState) -> Ticker:
+        return _CronTicker(self, now, state)
+
+    def slots(self, low: int, high: int) -> list[int]:
+        """The slots in (low, high], oldest first. Of more than `MISSED_LIMIT`, the oldest and the newest that count."""
+        slots: list[int] = []
+        while (slot := self.cron.after(slots[-1] if slots else low)) is not None and slot <= high:
+            slots.append(slot)
+            if len(slots) == MISSED_LIMIT:
+                break
+        else:
+            return slots
+        newest: list[int] = []
+        while len(newest) <= self.catch_up_limit and (slot := self.cron.newest(slots[-1], high)) is not None:
+            newest.append(slot)
+            high = slot - 1
+        return slots + newest[::-1]
+
+    def choose(self, slots: Sequence[int], now: int, overlapped: bool) -> int | None:
+        """The index in the due `slots` (not empty) of the one to run; `overlapped`: a run dropped the newest."""
+        if self.misfire == "skip" and overlapped:
+            return None
+        first = max(0, len(slots) - self.catch_up_limit) if self.misfire == "catch_up" else len(slots) - 1
+        for index in range(first, len(slots)):
+            latest = self.latest(slots[index])
+            if latest is None or now <= latest:
+                return index
+        return None
+
+    def latest(self, slot: int) -> int | None:
+        """Until when `slot` may start, in microseconds; None: however late."""
+        limit = self.limit(slot)
+        return slot + int(limit * 1e6) if isfinite(limit) else None
+
+    def limit(self, slot: int) -> float:
+        """How late `slot` may start, in seconds."""
+        if self.late_limit is not None:
+            return self.late_limit
+        if self.misfire != "skip":
+            return inf
+        following = self.cron.after(slot)
+        return _LATE_LIMIT if following is None else min(_LATE_LIMIT, (following - slot) / 2e6)
+
+
+class _CronTicker:
+    __slots__ = ("_begin", "_decided", "_next", "_overlap", "_reached", "_report", "_schedule")
+    on_wall = True
+
+    def __init__(self, schedule: CronSchedule, now: Now, state: JobState) -> None:
+        self._schedule = schedule
+        self._begin = self._reached = now.wall
+        self._report: list[Missed] = []  # for the next take
+        slot, off = (self._believed(instant, state.wall) for instant in (state.slot, state.off))
+        known = [instant for instant in (slot, off) if instant is not None]
+        changed = state.mark not in ("", schedule.cron.mark)
+        # Nothing up to here is owed. Never below the newest claim: claims only grow, the store refuses others.
+        self._decided = max([now.wall, *known] if changed else known or [now.wall])
+        if state.up_from is not None and self._decided < state.up_from:
+            # It may have run before the store restarted with older data, or none: at most once, so not again.
+            if missed := schedule.slots(self._decided, min(state.up_from, now.wall)):
+                self._report.append(Missed(len(missed), missed[0], missed[-1], "no_leader"))
+            self._decided = state.up_from
+        self._next = schedule.cron.after(self._decided)
+        # Slots in here were dropped by a run in flight: at first by the last one of the term before.
+        self._overlap = (0, 0)
+        if slot is not None and not changed:
+            if (state.done is None or state.done < slot) and (off is None or off < slot):
+                self._report.append(Missed(1, slot, slot, "interrupted"))
+            elif state.ended_ago is not None:
+                self._overlap = (slot, now.wall - round(state.ended_ago * 1e6))
+
+    @property
+    def settled(self) -> int | None:
+        return self._decided
+
+    def wake(self, now: Now) -> int | None:
+        self._look(now)
+        return now.wall if self._report else self._next
+
+    def take(self, now: Now) -> Take:
+        self._look(now)
+        due = None
+        if self._next is not None and self._next <= now.wall:
+            slots = self._schedule.slots(self._decided, now.wall)
+            run = self._schedule.choose(slots, now.wall, self._cause(slots[-1]) == "overlap")
+            if run is not None:
+                due = Due(slots[run], slot=slots[run], latest=self._schedule.latest(slots[run]))
+            self._decided = slots[-1] if due is None else due.scheduled
+            self._next = self._schedule.cron.after(self._decided)
+            for cause, group in groupby(slots[:run], self._cause):
+                missed = list(group)
+                self._report.append(Missed(len(missed), missed[0], missed[-1], cause))
+        missed_now, self._report = tuple(self._report), []
+        return Take(due, missed=missed_now)
+
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - a run that claimed no slot drops just as well
+        # What it dropped is decided, and reported, by the next take, which is due at once.
+        self._overlap = (max(self._decided, min(self._begin, now.wall)), now.wall)
+        return NOTHING
+
+    def _cause(self, slot: int) -> MisfireCause:
+        if self._overlap[0] < slot <= self._overlap[1]:
+            return "overlap"
+        return "no_leader" if slot <= self._begin else "late"
+
+    def _believed(self, instant: int | None, store_wall: int) -> int | None:
+        if instant is None or instant <= store_wall + _SLOT_AHEAD:
+            return instant
+        self._report.append(Missed(1, instant, instant, "clock"))
+        return None
+
+    def _look(self, now: Now) -> None:
+        """Takes notice of a wall clock that stepped back so far that waiting for it would be the larger harm.
+
+        After a smaller step nothing runs until the clock has passed the newest slot decided.
+        """
+        if now.wall < self._reached - _SLOT_AHEAD and self._decided > now.wall + _SLOT_AHEAD:
+            self._report.append(Missed(1, self._decided, self._decided, "clock"))
+            self._decided = self._reached = now.wall
+            self._next = self._schedule.cron.after(now.wall)
+        self._reached = max(self._reached, now.wall)

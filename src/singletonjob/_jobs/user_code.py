@@ -1,0 +1,126 @@
+"""Calls of the user's code: their context variables, which exceptions are their own, how a fork of theirs ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from inspect import iscoroutine
+from types import coroutine
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine, Generator
+    from types import TracebackType
+
+__all__ = ["UserCode", "awaited_in", "handled_signals", "handles_interrupts", "inside", "is_foreign"]
+
+inside: contextvars.ContextVar[object] = contextvars.ContextVar("singletonjob_inside", default=None)
+"""The start of an app, a `Service`, of whose code the caller is a part: of a body, hook or switch, or of a task or
+thread that one of those started and that has a copy of its context."""
+
+
+handled_signals: set[int] = set()
+"""The numbers of the signals that request an app of this process to stop; written where the handlers are installed."""
+
+
+def handles_interrupts() -> bool:
+    """True if Ctrl-C is the request to stop an app of this process, and so never raises `KeyboardInterrupt`."""
+    return signal.SIGINT in handled_signals
+
+
+def is_foreign(error: BaseException, task: asyncio.Task[None] | None) -> bool:
+    """True if `error`, caught around the user's code in `task`, is no failure of that code and must be raised again.
+
+    Everything else that the code raises is a failed call, `SystemExit` included: asyncio lets that one, and
+    `KeyboardInterrupt`, end the whole loop, and with it the other jobs. Foreign are:
+
+    - `KeyboardInterrupt` in a main thread whose signals are not ours: Ctrl-C, which must end the program.
+    - `CancelledError` while the task is being cancelled.
+    - `GeneratorExit` while the task does not run: its coroutine is being closed.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread() and not handles_interrupts()
+    if task is None:
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        return task.cancelling() > 0
+    return isinstance(error, GeneratorExit) and asyncio.current_task(task.get_loop()) is not task
+
+
+@coroutine
+def awaited_in(context: contextvars.Context, awaitable: Awaitable[Any]) -> Generator[Any, None, Any]:
+    """Await `awaitable` in this task, but in `context`: the context variables that it sets stay there.
+
+    `await awaited_in(context, answer)`. The task stays the same one, so that its cancellation reaches the awaitable as
+    it always does.
+    """
+    one: Coroutine[Any, Any, Any] = awaitable if iscoroutine(awaitable) else _as_coroutine(awaitable)
+    send, throw = one.send, one.throw
+    error: BaseException | None = None
+    while True:
+        try:
+            waits_for = context.run(send, None) if error is None else context.run(throw, error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            error = None  # a traceback whose frames name the error is a cycle
+        try:
+            yield waits_for
+        except BaseException as thrown:
+            error = thrown
+        finally:
+            waits_for = None  # a failed future names its error
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> object:
+    return await awaitable
+
+
+class UserCode:
+    """`with` this around each call of the user's code, so that only the process of the app returns from it.
+
+    A child that the code forks and that comes out of the block, by returning or by an exception, ends there. Otherwise
+    it would go on in our code and on the parent's event loop, whose descriptors it shares with the parent. Create the
+    object in the process that makes the calls; the object keeps no state of a call and may be shared.
+    """
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() != self._process:
+            _end_child(error)
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    """End this process as `multiprocessing` ends a forked child, with the exit code that Python would give it.
+
+    Exit functions (`atexit`) are left out because they belong to the parent.
+    """
+    code = 0
+    with suppress(Exception):
+        if isinstance(error, SystemExit):
+            if isinstance(error.code, int):
+                code = error.code & 0xFF
+            elif error.code is not None:
+                code = 1
+                sys.stderr.write(f"{error.code}\n")
+        elif error is not None:
+            code = 1
+            sys.excepthook(type(error), error, error.__traceback__)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,1 @@
+"""What people get to know: log lines, the accounting of runs, events, counters, histograms, health."""

@@ -1,0 +1,349 @@
+"""The heartbeat: one thread with a small loop of its own, which drives the elector and talks to the store.
+
+It never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease by that alone.
+Only this thread touches the elector. What it decides goes into `Lease.deadline` at once, where the job loop reads it,
+and as a message to the job loop, which may take it later.
+
+A little over 300 lines: the loop, and what the elector's effects do, share the thread and its few variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from .._core.elector import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note, Triggered
+from .._core.errors import StoreError
+from .._core.protocol import NO_PROGRESS, Batch, Progress, Reply
+from .._core.values import StoreDown, StoreUp
+from .._reporting.heartbeat_counters import Beats
+from .._reporting.log_writer import in_background, shown
+from .._system.worker_threads import PatientLoop
+from ..stores.calls import close, exchange, outcome
+from .lease import Lease
+from .watchdog import LoopWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._core.elector import Elector
+    from .._jobs.options import JobOptions
+    from .._reporting.log_lines import Journal
+    from .._system.clock import Clock
+    from ..stores import LeaseStore
+    from .service import Service
+    from .watchdog import Pulse
+
+__all__ = ["Heartbeat"]
+
+PAUSE = 0.1
+"""Seconds to wait after an unexpected exception; twice as long after each that follows, up to one heartbeat."""
+
+
+class Heartbeat:
+    """Drives `elector` against `store`.
+
+    `main` is the whole of it, as a coroutine; `start` runs that in a thread of its own. `random` returns numbers from
+    0 up to 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        elector: Elector,
+        store: LeaseStore,
+        options: dict[str, JobOptions],
+        stall_limit: float,
+        clock: Clock,
+        pulse: Pulse,
+        service: Service,
+        journal: Journal,
+        random: Callable[[], float],
+    ) -> None:
+        self._elector = elector
+        self._store = store
+        self._options = options
+        self._stall_limit = stall_limit
+        self._clock = clock
+        self._pulse = pulse
+        self._service = service
+        self._journal = journal
+        self._random = random
+        # Where every job is off there is nothing to beat for, and `main` is not run.
+        self._interval = min((options.heartbeat_interval for options in options.values()), default=inf)
+        self.leases: dict[str, Lease] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._gone = asyncio.Event()  # of the job loop: the thread has nothing left to do
+        self._wake: asyncio.Event
+        self._call: asyncio.Task[None] | None = None
+        self._subscribed = False
+        self._notes: list[Effect] = []
+        self._effects: deque[Effect] = deque()  # not carried out yet
+        self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, pulse=pulse, journal=journal)
+        self.store_up: bool = False
+        self.store_seen: bool = False
+        self.beats: Beats = Beats(self, elector, journal, options)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store.
+
+        Raises `RuntimeError` if the thread cannot be started; nothing is left behind then.
+        """
+        loop = self._loop = PatientLoop()
+        loop.set_exception_handler(self._loop_failed)
+        self._wake = asyncio.Event()
+        thread = threading.Thread(target=self._run, name="singletonjob-heartbeat", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._loop = None
+            loop.close()
+            raise
+        self._thread = thread
+
+    def start_here(self) -> asyncio.Task[None]:
+        """Run `main` as a task of the running loop instead, for simulations."""
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        return self._loop.create_task(self.main())
+
+    def _run(self) -> None:
+        loop, error = self._loop, None
+        assert loop is not None  # noqa: S101 - set by start
+        with in_background(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+            try:
+                runner.run(self.main())
+            except BaseException as raised:
+                error = raised
+            # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else
+            # may.
+            self._service.post(partial(self._service.heartbeat_ended, error))
+        self._service.post(self._gone.set)
+
+    def _loop_failed(self, _loop: object, context: dict[str, object]) -> None:
+        """Log what asyncio would log: its logger's handlers must not block this thread either."""
+        error = context.get("exception")
+        self._journal.heartbeat_failed(f"{context['message']}:", error if isinstance(error, BaseException) else None)
+
+    def post(self, order: Callable[[float], None]) -> None:
+        """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
+        loop = self._loop
+        if loop is None:
+            return
+
+        def carry_out() -> None:
+            order(self._clock.boot())
+            self._wake.set()
+
+        try:
+            loop.call_soon_threadsafe(carry_out)
+        except RuntimeError:
+            return  # the heartbeat has ended: what it led is released, or ends at its deadline
+
+    def abandon(self) -> None:
+        """In a forked child: take no more orders for the thread, which is the parent's."""
+        self._loop = None
+
+    async def join(self, seconds: float) -> None:
+        """Wait for the thread to end, but no longer than that; not by `Thread.join`, which would hold up the loop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), 0 if self._thread is None else seconds)
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def main(self) -> None:
+        """Beat until the elector is stopped and has released what it could."""
+        listening = asyncio.create_task(self._listen())
+        first_ask = self._clock.boot() + min(options.call_timeout for options in self._options.values())
+        pause = PAUSE
+        while not self._elector.finished:
+            try:
+                await self._beat(first_ask)
+                pause = PAUSE
+            except Exception as error:
+                # The terms need no heartbeat to end: the fence of each does that on the job loop.
+                self._journal.heartbeat_failed("the heartbeat raised", error)
+                if self._call is None or self._call.done():
+                    with suppress(Exception):  # a call that the elector waits for, and that was never made
+                        self._elector.receive(self._clock.boot(), None, shown(error))
+                await asyncio.sleep(min(pause, self._interval))
+                pause *= 2
+        self._carry_out()
+        self._tell_notes()
+        listening.cancel()
+        await asyncio.wait({listening}, timeout=0.1)
+        if not self._elector.abandoned:
+            # A holder whose body would not stop keeps what shows that it lives, until the process ends.
+            closing = asyncio.create_task(close(self._store))
+            await asyncio.wait({closing}, timeout=1.0)
+
+    async def _beat(self, first_ask: float) -> None:
+        """Do what is due, then sleep until something else is. No call leaves before `first_ask` without notices."""
+        elector, clock = self._elector, self._clock
+        self._wake.clear()
+        now = clock.boot()
+        self._look_after_the_loop(now)
+        wake_at = now + self._interval
+        if self._subscribed or now >= first_ask:
+            step = elector.poll(now, self)
+            wake_at = min(wake_at, step.wake_at)
+            try:
+                self._carry_out()
+            finally:  # the elector waits for the answer in any case
+                if step.batch is not None:
+                    call = asyncio.create_task(exchange(self._store, step.batch))
+                    self._call = asyncio.create_task(self._take_answer(call, step.batch, now))
+            if step.batch is not None:
+                await asyncio.sleep(0)  # the request goes out before anybody writes a log
+        else:
+            wake_at = min(wake_at, first_ask)
+        self._pulse.beat_at = now  # only now: a beat that fails is none
+        self._tell_notes()
+        if not (self._wake.is_set() or elector.finished):
+            await self._sleep(min(wake_at, self._watch.next_look(now)) - clock.boot())
+
+    async def _sleep(self, seconds: float) -> None:
+        assert self._loop is not None  # noqa: S101 - main is running on it
+        timer = self._loop.call_later(max(seconds, 0.0), self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
+
+    async def _take_answer(self, call: asyncio.Future[Reply], batch: Batch, sent: float) -> None:
+        """See one call through; the elector hears of its end in any case."""
+        reply, error = await outcome(call, batch.bound)
+        now = self._clock.boot()
+        try:
+            self._elector.receive(now, reply, error)
+            self._carry_out()
+            self.beats.answered(batch, reply, now - sent)
+            if reply is not None:
+                if not batch.requests:  # a new connection, perhaps to a store that came back with older data
+                    for lease in self.leases.values():
+                        lease.told = ()
+                if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
+                    self.store_up = self.store_seen = True
+                self._journal.beat(len(batch.requests), now - sent)
+        except Exception as failure:
+            self._journal.heartbeat_failed("an answer of the store raised", failure)
+            await asyncio.sleep(min(PAUSE, self._interval))
+        self._wake.set()
+
+    async def _listen(self) -> None:
+        """Hear release notices; where they cannot be heard, try again every heartbeat."""
+        task = asyncio.current_task()
+        while True:
+            try:
+                async for jobs in self._store.notices(self._elector.project):
+                    now = self._clock.boot()
+                    if jobs:
+                        self._elector.notice(now, jobs)
+                    else:
+                        self._elector.subscribed(now)
+                    self._subscribed = True
+                    self._wake.set()
+            except BaseException as error:
+                # The store is the user's, so `SystemExit` or a cancellation may be the store's.
+                if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
+                    raise
+                if not isinstance(error, StoreError):  # the beats that meet one report it
+                    self._notes.append(Note("notices-failed", text=shown(error)))
+            self._elector.notices_lost(self._clock.boot())
+            self._subscribed = True
+            self._wake.set()
+            await asyncio.sleep(self._interval * (0.8 + 0.4 * self._random()))
+
+    # -- what the elector decided ----------------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        """Deadlines first, messages second, log lines when the next request is on its way."""
+        service = self._service
+        effects = self._effects
+        effects += self._elector.take_effects()
+        while effects:  # if one raises, those behind it are carried out the next time
+            effect = effects.popleft()
+            if isinstance(effect, Extended):
+                lease = self.leases[effect.job]
+                lease.sent = effect.sent
+                lease.deadline = effect.deadline
+                lease.told = lease.telling
+                continue
+            self._notes.append(effect)
+            self.beats.carried_out(effect)
+            if isinstance(effect, Began):
+                lease = self.leases[effect.job] = Lease(
+                    self._clock,
+                    project=self._elector.project,
+                    job=effect.job,
+                    node=self._elector.node,
+                    token=effect.token,
+                    deadline=effect.deadline,
+                    sent=effect.sent,
+                )
+                service.post(partial(service.runners[effect.job].begin, lease, effect.state))
+            elif isinstance(effect, Draining):
+                self.leases[effect.job].stopping = True
+                service.post(partial(service.runners[effect.job].drain, effect.reason, effect.token))
+            elif isinstance(effect, Ended):
+                lease = self.leases[effect.job]
+                lease.stopping = True
+                lease.deadline, lease.over_at = 0.0, self._clock.boot()
+                service.post(partial(service.runners[effect.job].end, effect.reason, effect.token))
+            elif isinstance(effect, ClaimAnswered):
+                service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))
+            elif isinstance(effect, Triggered):
+                service.post(partial(service.runners[effect.job].trigger, effect.id, effect.token))
+            elif effect.event == "job-error" and effect.job in self.leases:
+                self.leases[effect.job].told = ()  # a node of a Cluster, perhaps, that came back with older data
+            elif effect.event == "store-down":
+                self.store_up = False
+                service.post(partial(service.tell, StoreDown(error=effect.text)))
+            elif effect.event == "store-up":
+                service.post(partial(service.tell, StoreUp(outage=effect.number)))
+
+    def _tell_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for note in notes:
+            if isinstance(note, Began):
+                self._journal.elected(note.job, note.token)
+            elif isinstance(note, Ended):
+                lease = self.leases[note.job]  # of a newer term, if one began with the same reply
+                silent = self._clock.boot() - lease.sent if lease.token == note.token else None
+                self._journal.stepped_down(note.job, note.token, note.reason, silent)
+            elif isinstance(note, Note):
+                self._journal.note(note.event, note.job, note.text, note.number, note.token)
+
+    # -- what the job loop says (the elector's witness) ------------------------------------------------------------
+
+    def vouched_until(self, job: str) -> float:
+        return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)
+
+    def progress(self, job: str, now: float) -> Progress:
+        lease = self.leases.get(job)
+        if lease is None:
+            return NO_PROGRESS
+        lease.telling = telling = lease.tick, lease.done, lease.ended_at, lease.settled, lease.runs, lease.finished
+        if telling == lease.told:
+            return NO_PROGRESS  # the store has it: a job at rest costs it less
+        ended, good = (None if at is None else max(0.0, now - at) for at in (lease.ended_at, lease.good_at))
+        runs = lease.outcome, lease.runs, lease.failures, good
+        return Progress(lease.tick, lease.done, ended, lease.settled, *runs, lease.finished)
+
+    # -- looking after the job loop --------------------------------------------------------------------------------
+
+    def _look_after_the_loop(self, now: float) -> None:
+        if self._service.closed:
+            # The loop is closed, so no async body runs any more; a sync one may, in its thread.
+            self._elector.stop(now)
+            for job, lease in self.leases.items():
+                if not lease.in_thread:
+                    self._elector.drained(now, job, lease.token)
+            return
+        self._watch.look(now)

@@ -1,0 +1,70 @@
+"""`say_farewell`: the user's hook at the end of a term, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .._jobs.body import is_async
+from .._jobs.user_code import UserCode, awaited_in, is_foreign
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from .._core.values import Reason
+    from .._jobs.definition import JobDefinition
+    from .._jobs.options import JobOptions
+    from .._jobs.thread_calls import JobThread
+    from .._reporting.log_lines import Journal
+    from .lease import Lease
+
+__all__ = ["say_farewell"]
+
+
+async def say_farewell(
+    job: JobDefinition,
+    lease: Lease,
+    reason: Reason,
+    options: JobOptions,
+    stop_by: float,
+    journal: Journal,
+    thread: JobThread,
+    context: Context,
+) -> None:
+    """Call the job's `on_stepped_down` in the term's `context`, if it has one; return when it has ended.
+
+    The lease is given back only then. So the hook is cancelled after what is left of a stop, which is to be over at
+    `stop_by`, and the lease is not vouched for much longer, should it not heed that. A sync hook in the `thread` of a
+    sync body is not cancelled, and its end is waited for.
+    """
+    hook = job.on_stepped_down
+    if hook is None:
+        return
+    task, user_code = asyncio.current_task(), UserCode()
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    now = lease.clock.boot()
+    seconds = min(options.shutdown_grace, stop_by - now) + options.margin / 2  # a run may have used all of its grace
+    lease.limit = now + seconds + options.margin / 2
+    limit = asyncio.timeout(seconds)
+    try:
+        in_thread = not (job.is_async or is_async(hook))
+        answer = await thread.call(lease.threads, partial(hook, reason), context) if in_thread else None
+        async with limit:
+            with user_code:
+                if not in_thread:
+                    answer = context.run(hook, reason)
+                if inspect.isawaitable(answer):
+                    await awaited_in(context, answer)
+    except BaseException as error:
+        if is_foreign(error, task):
+            raise
+        if limit.expired() and isinstance(error, TimeoutError):
+            what = f"on_stepped_down was cancelled after {seconds:.3g} s"
+            text = f"{what}: its shutdown_grace, or what a stop has left of it"
+            journal.warn("hook-failed", text, lease.job, lease.token)
+        else:
+            journal.hook_failed(lease.job, lease.token, "on_stepped_down", error)
+    if task.cancelling():
+        raise asyncio.CancelledError  # the hook swallowed it

@@ -1,0 +1,49 @@
+"""The live switch of a job, `is_enabled` or a callable `enabled`: asked once per heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from typing import TYPE_CHECKING
+
+from .._jobs.user_code import UserCode, awaited_in, is_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._reporting.log_lines import Journal
+
+__all__ = ["follow_switch"]
+
+
+async def follow_switch(
+    job: str, ask: Callable[[], object], interval: float, turn: Callable[[bool], None], journal: Journal
+) -> None:
+    """Call `turn` with each new answer of `ask`, sync or async, for ever; until the first one the job does not compete.
+
+    What `ask` raises keeps the last answer; before there is one, it counts as on. `ask` is called on the loop also for
+    a job with a sync body: in the thread of that body it would wait for a run in flight, and a switch must not.
+    """
+    last: bool | None = None
+    task, user_code = asyncio.current_task(), UserCode()
+    assert task is not None  # noqa: S101 - a coroutine of a task
+    while True:
+        try:
+            with user_code:
+                context = contextvars.copy_context()  # what one question sets does not show in the next one
+                answer = context.run(ask)
+                on = bool(await awaited_in(context, answer) if inspect.isawaitable(answer) else answer)
+        except BaseException as error:
+            if is_foreign(error, task):
+                raise
+            on = last if last is not None else True
+            journal.switch_failed(job, error, kept=on)
+        if task.cancelling():
+            raise asyncio.CancelledError  # the switch swallowed it
+        if on != last:
+            turn(on)
+            if last is not None or not on:
+                journal.switched(job, on=on)
+            last = on
+        await asyncio.sleep(interval)

@@ -1,0 +1,560 @@
+"""The runner: one task per job on the job loop, which waits, checks, runs the body, and drains.
+
+A term reaches it as `begin`; `drain` and `end` tell it to stop, as section "a run in flight" of the documentation
+tabulates. When no body of the term runs any more it says so to the elector, exactly once per term: only then is the
+lease released, or asked for again.
+
+Over 300 lines: how a run starts, how it is stopped and how it ends are one subject, and each reads what another writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from functools import partial
+from logging import DEBUG
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from .._core.errors import LeadershipLost
+from .._core.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
+from .._core.schedule import Due, Take
+from .._jobs.body import is_async
+from .._jobs.handles import Run, StopSignal, Term
+from .._jobs.thread_calls import JobThread
+from .._jobs.user_code import UserCode, awaited_in, is_foreign
+from .._reporting.job_counters import Counts
+from .._reporting.run_accounting import Ledger
+from .hooks import say_farewell
+from .lease import Fence
+from .scope import Scope
+from .sleeper import Sleeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._core.elector import Claim, Elector
+    from .._core.protocol import JobState
+    from .._core.schedule import Ticker
+    from .._core.values import Now, Outcome, Reason
+    from .._jobs.definition import JobDefinition
+    from .._jobs.options import JobOptions
+    from .._reporting.log_lines import Journal
+    from .._system.clock import Clock
+    from .._system.timers import Timer, Timers
+    from .heartbeat import Heartbeat
+    from .lease import Lease
+    from .service import Service
+
+__all__ = ["Runner"]
+
+HELD_BACK = 0.05
+"""How long a sync run that must not start yet waits before it looks again, in seconds."""
+
+H = TypeVar("H")
+
+Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
+"""How a call of the user's code ended; None: it was not made, because the term did not allow it."""
+
+RAN_WELL: Result = ("ok", None)
+
+
+class Runner:
+    """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
+
+    def __init__(
+        self,
+        job: JobDefinition,
+        options: JobOptions,
+        *,
+        clock: Clock,
+        timers: Timers,
+        elector: Elector,
+        heartbeat: Heartbeat,
+        journal: Journal,
+        service: Service,
+    ) -> None:
+        self.job = job
+        self.options = options
+        self.counts = Counts(clock)
+        self._ledger = Ledger(
+            *(job.name, self.counts, clock, journal),
+            callbacks=service.callbacks,
+            tell=service.tell,
+            usable=options.lock_expiry - options.margin,
+        )
+        self.lease: Lease | None = None  # of the term in hand, also while its last run ends
+        self._context: contextvars.Context  # of the term: its hooks run in it, each run in a copy
+        self._clock = clock
+        self._timers = timers
+        self._elector = elector
+        self._heartbeat = heartbeat
+        self._journal = journal
+        self._service = service
+        self._state: JobState
+        self._last: Lease | None = None  # of the newest term of this replica
+        self._reason: Reason | None = None  # why no more runs start
+        self._grace_until = inf  # when the run in flight is cancelled, by our own wish
+        self._stop_by = inf  # up to when an orderly end may take; a margin later the elector leaves the lease behind
+        self._cut: str | None = None  # why the call in flight was cancelled
+        self._scope: Scope
+        self._on_call = False  # the user's code runs on the loop, within the scope
+        self._signal = StopSignal(None)  # of the run in flight, or of the next one
+        self._timer: Timer | None = None  # its end by timeout or grace
+        self._task: asyncio.Task[None]
+        self._sleeper: Sleeper
+        self._asked: Claim | None = None
+        self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
+        self._trigger = ""  # the id of an operator's trigger that is to be taken next
+        self._in_flight: tuple[Lease, Due, Ticker] | None = None
+        self._previous_end: int | None = None
+        self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
+        self._thread = JobThread(lambda: service.worker(f"singletonjob-{job.name}"))
+        self._user_code = UserCode()
+
+    # -- what the heartbeat and the app tell -----------------------------------------------------------------------
+
+    def begin(self, lease: Lease, state: JobState) -> None:
+        """A term began."""
+        last, self._last = self._last, lease
+        if last is not None:  # the end of a run that outlived its term could not be written any more
+            lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
+        self.lease, self._state, self._reason, self._trigger = lease, state, None, ""
+        self._grace_until = self._stop_by = inf
+        self._sleeper.wake()
+
+    def drain(self, reason: Reason, token: int | None = None) -> None:
+        """Start no more runs; let the one in flight end, within its grace."""
+        lease = self.lease
+        if lease is None or token not in (None, lease.token):
+            return
+        lease.stopping = True
+        self._reason = self._reason or reason
+        now = self._clock.boot()
+        if reason != "disabled":
+            self._stop_by = min(self._stop_by, now + self.options.shutdown_grace)
+            self._grace_until = min(self._grace_until, self._stop_by)
+        elif self.options.cancel_on_lost_leadership:
+            self._grace_until = now
+        self._stop_run()
+
+    def end(self, reason: Reason, token: int | None = None) -> None:
+        """The term is over: what runs now runs without the lease."""
+        lease = self.lease
+        if lease is None or token not in (None, lease.token):
+            return
+        if lease.in_thread and not lease.over:
+            self._journal.warn(
+                "run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token
+            )
+        lease.stopping = lease.over = True
+        lease.over_at = min(lease.over_at, self._clock.boot())
+        self._reason = reason
+        if self.options.cancel_on_lost_leadership:
+            self._grace_until = self._clock.boot()
+        self._stop_run()
+
+    def answer(self, claim: Claim, verdict: Claimed | NotClaimed) -> None:
+        """The store's word on a claim."""
+        if claim == self._asked and self._answer is not None and not self._answer.done():
+            self._answer.set_result(verdict)
+
+    def trigger(self, name: str, token: int) -> None:
+        """An operator asks for one more run; said with each renewal, until it was taken or refused."""
+        lease = self.lease
+        if lease is None or lease.token != token or self._reason is not None or name == self._trigger:
+            return
+        if self._in_flight is not None or self._answer is not None:
+            busy = TakeTrigger(job=self.job.name, token=token, id=name, busy=True)
+            self._heartbeat.post(lambda now: self._elector.claim(now, busy))
+            return
+        self._trigger = name
+        self._sleeper.wake()
+
+    def look(self) -> None:
+        """Once a second: count what the run in flight has dropped so far, since one that hangs never ends.
+
+        And ask whether each run is to be told in the log, which would cost more than a run's whole account.
+        """
+        self._debug = self._journal.says(DEBUG)
+        if self._in_flight is not None:
+            lease, due, ticker = self._in_flight
+            if due.tick is not None:
+                self._ledger.lost(lease, ticker.ended(due, self._ledger.within(lease, self._clock.now())), "overlap")
+
+    def _stop_run(self) -> None:
+        if self._in_flight is not None:
+            self._signal.give()
+        if self._on_call and self._grace_until < inf:
+            self._limit_run(min(self._grace_until, self._timeout_at()))
+        if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
+            self._answer.cancel()
+        self._sleeper.wake()
+
+    # -- the task --------------------------------------------------------------------------------------------------
+
+    def start(self) -> asyncio.Task[None]:
+        """Serve one term after the other, until cancelled: the task that does."""
+        loop = asyncio.get_running_loop()
+        self._sleeper = Sleeper(loop)
+        self._task = loop.create_task(self._run(), name=f"singletonjob {self.job.name}")
+        self._scope = Scope(self._task)
+        return self._task
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                if self.lease is None:
+                    await self._sleeper
+                else:
+                    await self._reign(self.lease)
+        finally:
+            self._thread.stop()
+
+    async def _reign(self, lease: Lease) -> None:
+        fence = Fence(self._timers, lease, partial(self.end, "expired"))
+        self._ledger.elected(lease)
+        self._context = contextvars.copy_context()
+        died = True
+        try:
+            if await self._elected(lease):
+                try:
+                    await self._follow_schedule(lease)
+                except BaseException as error:  # the user's interval, say; else the key is held for nothing
+                    if is_foreign(error, self._task):
+                        raise
+                    self._journal.schedule_failed(self.job.name, lease.token, error)
+                    self._resign(lease)
+                reason = self._reason or "lost"
+                await say_farewell(
+                    self.job, lease, reason, self.options, self._stop_by, self._journal, self._thread, self._context
+                )
+            died = False
+        finally:
+            fence.close()
+            self.lease = None
+            self._service.alive()
+            lease.threads.after_all(partial(self._drained, lease, died=died))
+            self._ledger.stepped_down(lease, self._reason or "resigned")
+
+    def _resign(self, lease: Lease) -> None:
+        """Give the term up; this replica asks for the lease again after a back-off."""
+        self._reason = self._reason or "resigned"
+        self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
+
+    def _drained(self, lease: Lease, *, died: bool) -> None:
+        self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token, died=died))
+
+    async def _follow_schedule(self, lease: Lease) -> None:
+        state, now = self._state, self._clock.now()
+        if lease.ended_at is not None:  # the store may not know of this replica's last run yet
+            own = now.boot - lease.ended_at
+            state = state._replace(
+                done=max(lease.done or 0, state.done or 0) or None,
+                ended_ago=own if state.ended_ago is None else min(own, state.ended_ago),
+            )
+        if state.ended_ago is not None:
+            self._previous_end = max(self._previous_end or 0, now.wall - int(state.ended_ago * 1e6))
+        with self._user_code:  # an interval may be a function
+            ticker = self._context.copy().run(self.job.schedule.ticker, now, state)
+        claims = ticker.settled is not None
+        timer: Timer | None = None
+        while self._reason is None:
+            if self._trigger:
+                now = await self._run_triggered(lease, ticker)
+                continue
+            when = ticker.wake(now)
+            if when is None:
+                self._ledger.no_future_slot(lease)
+            elif timer is None:
+                timer = (self._timers.at_wall if ticker.on_wall else self._timers.at_boot)(when, self._sleeper.ring)
+            else:
+                timer.set(when)
+            await self._sleeper
+            now = self._clock.now()
+            if self._reason is None and not lease.valid():
+                self.end("expired")  # awake before the fence; the term may have ended long ago
+            if self._reason is not None:
+                break
+            take = ticker.take(now)
+            due = take.due
+            if take.late or take.missed:
+                self._ledger.lost(lease, take, "late")
+            if due is not None:
+                if due.slot is None:
+                    now = await self._execute(lease, due, ticker, now, claimed=False)
+                elif await self._claim(lease, due):
+                    now = await self._execute(lease, due, ticker, self._clock.now(), claimed=True)
+            if claims:  # only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen
+                lease.settled = ticker.settled
+        if timer is not None:
+            timer.cancel()
+        if lease.over and not claims:  # slots are the next leader's to run or to report
+            take = ticker.take(self._ledger.within(lease, self._clock.now()))
+            late = take.late + (take.due is not None and take.due.tick is not None)
+            self._ledger.lost(lease, Take(late=late), "late")
+
+    async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
+        """An operator's extra run, if it is still to be had; the moment at which that was over."""
+        take = TakeTrigger(job=self.job.name, token=lease.token, id=self._trigger)
+        verdict = await self._ask(take)
+        self._trigger = ""
+        now, ran = self._clock.now(), lease.runs
+        if isinstance(verdict, Claimed):
+            self._journal.triggered(self.job.name, lease.token)
+            now = await self._execute(lease, Due(now.wall), ticker, now, claimed=True)
+            self.counts.triggered += lease.runs - ran
+            lease.finished = f"{take.id};{lease.outcome if lease.runs > ran else 'cancelled'}"
+            self._heartbeat.post(lambda now: self._elector.report(now, take.job))
+        return now
+
+    async def _claim(self, lease: Lease, due: Due) -> bool:
+        """Whether the slot is this term's."""
+        assert due.slot is not None  # noqa: S101 - only slots are claimed
+        claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=self.job.schedule.mark)
+        verdict = await self._ask(claim, due.latest)
+        if verdict is None:
+            self._ledger.misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
+        elif isinstance(verdict, NotClaimed) and verdict.why != "lost":
+            self._ledger.misfired(
+                lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken", verdict.wall
+            )
+        return isinstance(verdict, Claimed)
+
+    async def _ask(self, claim: Claim, latest: int | None = None) -> Claimed | NotClaimed | None:
+        """The store's word, asked for until it comes; None: the term ended first, or the instant `latest` did."""
+        self._asked, self._answer = claim, asyncio.get_running_loop().create_future()
+        self._heartbeat.post(lambda now: self._elector.claim(now, claim))
+        timer: Timer | None = None
+
+        def too_late() -> None:
+            if latest is not None and timer is not None and self._clock.wall() < latest:
+                timer.set(latest)  # called because the wall clock was set; it is not late yet
+            elif self._answer is not None and not self._answer.done():
+                self._answer.cancel()
+
+        if latest is not None:
+            timer = self._timers.at_wall(latest, too_late)
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            if self._task.cancelling():
+                raise
+            self._heartbeat.post(lambda _now: self._elector.withdraw(self.job.name))
+            return None
+        finally:
+            self._asked = self._answer = None
+            if timer is not None:
+                timer.cancel()
+
+    # -- one run ---------------------------------------------------------------------------------------------------
+
+    async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now, *, claimed: bool) -> Now:
+        """Run the body for what is due, if the term allows it; the moment at which that was over."""
+        job, scheduled, tick, slot = self.job, due.scheduled, due.tick, due.slot
+        while started.boot < lease.deadline and not lease.over and (claimed or not lease.stopping):
+            wall, boot = started
+            if not job.is_async and self._overdue(lease):
+                if tick is not None:
+                    break
+                await self._hold_back()
+                started = self._clock.now()
+                continue
+            lateness = (wall - scheduled) / 1e6
+            if self._signal.given or not job.is_async:
+                self._signal = StopSignal(None if job.is_async else threading.Event())
+            if self._reason is not None:
+                self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
+            run = Run(lease, self._signal, scheduled, wall, tick, self._previous_end)
+            if tick is not None:
+                lease.tick = scheduled
+            self._begin_call(lease, boot)
+            context = self._context.copy()
+            telling = self._service.callbacks or self._debug
+            if telling:
+                self._ledger.run_started(lease, due, lateness)
+            try:
+                self._in_flight = (lease, due, ticker)
+                call = self._on_loop if job.is_async else self._in_thread
+                result = await call(lease, job.body, run, claimed, context)
+                lease.limit = inf
+            finally:
+                self._in_flight = None
+                lease.run_started = None
+                if not lease.in_thread:  # a body that goes on without its task is still held to its time
+                    lease.limit = inf
+            if result is not None:
+                ended = self._clock.now()
+                lease.done = lease.done if slot is None else slot
+                self._previous_end = ended.wall
+                lease.ran(result[0], ended.boot)
+                self.counts.ran(result[0], lateness, ended.boot - boot, ended)
+                if telling or self._ledger.unsettled or result is not RAN_WELL:
+                    reason = self._cut or self._reason or "lost"
+                    self._ledger.run_ended(lease, ended.boot - boot, *result, reason)
+                with self._user_code:  # an interval may be a function
+                    take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
+                if take.late or take.missed:
+                    self._ledger.lost(lease, take, "overlap")
+                if self._task.cancelling():
+                    raise asyncio.CancelledError  # the body swallowed it
+                return ended
+            if tick is not None:
+                break
+            started = self._clock.now()
+        if slot is not None:
+            self._ledger.misfired(lease, 1, slot, slot, "stopped")
+        elif tick is not None:
+            self._ledger.lost(lease, Take(late=1), "late")
+        elif claimed:
+            self._journal.warn("trigger-lost", "the term ended before the extra run began", job.name, lease.token)
+        return self._clock.now()
+
+    def _begin_call(self, lease: Lease, now: float) -> None:
+        lease.run_started, self._cut = now, None
+        if self.options.timeout is not None:
+            # Even without a grace it takes a moment to unwind.
+            lease.limit = now + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
+
+    async def _hold_back(self) -> None:
+        """Wait before the next look at a renewal that is overdue."""
+        timer = self._timers.at_boot(self._clock.boot() + HELD_BACK, self._sleeper.ring)
+        await self._sleeper
+        timer.cancel()
+
+    def _overdue(self, lease: Lease) -> bool:
+        """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
+        return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
+
+    async def _on_loop(
+        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+    ) -> Result:
+        """Call the user's code inside the fence; the check is the last thing before it."""
+        self._cut, self._on_call = None, True
+        try:
+            if self._grace_until < inf or self.options.timeout is not None:
+                self._limit_run(min(self._grace_until, self._timeout_at()))
+            if not lease.valid() or (lease.stopping and not claimed):
+                return None
+            with self._user_code:
+                answer = context.run(call, handle)
+                if inspect.isawaitable(answer):
+                    await awaited_in(context, answer)
+            return RAN_WELL
+        except BaseException as error:
+            return self._ended_by(error, lease, ours=self._scope.close())
+        finally:
+            self._on_call, lease.run_started = False, None
+            if self._scope.cancels:
+                self._scope.close()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _in_thread(
+        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+    ) -> Result:
+        """Call sync user code in its thread, inside the fence; what it returns is awaited on the loop if it can be."""
+
+        def checked() -> tuple[bool, object]:
+            if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
+                return False, None
+            return True, call(handle)
+
+        if self._timeout_at() < inf:
+            self._limit_run(self._timeout_at())
+        try:
+            called, answer = await self._thread.call(lease.threads, checked, context)
+        except KeyboardInterrupt as error:
+            return "failed", error  # of the user's code: Ctrl-C raises it in the main thread alone
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self._task.cancelling():
+                self._stop_run()  # a body that has begun goes on; it is told to end
+            return self._ended_by(error, lease)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if not called:
+            return None
+        if inspect.isawaitable(answer):
+            result = await self._on_loop(lease, lambda answer: answer, answer, claimed=True, context=context)
+            if result is None and inspect.iscoroutine(answer):
+                answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
+            return result or ("cancelled", None)
+        return ("timeout", None) if self._cut == "timeout" else RAN_WELL
+
+    def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:
+        """What an exception out of the user's code means; `ours`: it is the end of our own scope.
+
+        An end of our task, from outside, goes on its way.
+        """
+        if ours and isinstance(error, asyncio.CancelledError):
+            return ("timeout" if self._cut == "timeout" else "cancelled"), None
+        if is_foreign(error, self._task):
+            raise error
+        if isinstance(error, LeadershipLost) and not lease.valid():
+            return "cancelled", None
+        return "failed", error
+
+    # -- limits of the call in flight ------------------------------------------------------------------------------
+
+    def _limit_run(self, when: float) -> None:
+        """Set the timer that ends the call: on the loop, to the earlier of its grace and its timeout."""
+        if self._timer is None:
+            self._timer = self._timers.at_boot(when, self._limit_reached)
+        else:
+            self._timer.set(when)
+
+    def _limit_reached(self) -> None:
+        if self._on_call and self._grace_until < self._timeout_at():
+            self._cancel()
+        else:
+            self._time_out()
+
+    def _timeout_at(self) -> float:
+        started = None if self.lease is None else self.lease.run_started
+        return inf if started is None or self.options.timeout is None else started + self.options.timeout
+
+    def _time_out(self) -> None:
+        self._cut = "timeout"
+        if self._in_flight is not None:
+            self._signal.give()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._on_call and self.lease is not None:
+            self._cut = self._cut or self._reason
+            self._scope.cancel(over=self.lease.over and self.options.cancel_on_lost_leadership)
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    async def _elected(self, lease: Lease) -> bool:
+        """Whether the term may start its runs; a hook that raises gives it up."""
+        hook = self.job.on_elected
+        if hook is None:
+            return True
+        in_thread = not (self.job.is_async or is_async(hook))
+        call = self._in_thread if in_thread else self._on_loop
+        result: Result = None
+        while result is None and lease.valid() and not lease.stopping:
+            if in_thread and self._overdue(lease):
+                await self._hold_back()
+                continue
+            self._begin_call(lease, self._clock.boot())
+            try:
+                result = await call(lease, hook, Term(lease), claimed=False, context=self._context)
+            finally:
+                lease.run_started = None
+                if not lease.in_thread:
+                    lease.limit = inf
+        if self._task.cancelling():
+            raise asyncio.CancelledError  # the hook swallowed it
+        outcome, error = result or ("cancelled", None)
+        if outcome == "ok":
+            return True
+        if error is not None or outcome == "timeout":
+            reason = error or TimeoutError(f"it did not end within the timeout of {self.options.timeout:g} s")
+            self._journal.hook_failed(self.job.name, lease.token, "on_elected", reason)
+        self._resign(lease)
+        return False

@@ -1,0 +1,135 @@
+"""Whether a Redis server will do for a project: version, role, eviction, and the rights of the user."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from ..._core.protocol import Finding
+from .errors import LOG_IN, code_of, refusal, translated, words_of
+from .script import lacks_script, script_text
+from .wire import ORIGIN, channel, lock_key, names_key, pack, state_key
+
+if TYPE_CHECKING:
+    from ..._core.errors import StoreError
+    from .address import Place
+    from .link import Link
+
+__all__ = ["facts_of", "inspect", "unfit_for"]
+
+SECONDS = 5.0
+"""What it may take in all."""
+
+OLDEST = (6, 2)
+"""The oldest server that the tests run on."""
+
+
+async def inspect(address: Place, project: str, *, on_cluster: str = "") -> tuple[Finding, ...]:
+    """What there is to say about the server at `address`. Raises `StoreError` where it cannot be asked.
+
+    The rights are found out by using them, on two keys of the project that nobody else uses and that are gone at the
+    end. `on_cluster`: the server is a node of a Cluster that keeps a job of this name, which nobody else uses.
+    """
+    with translated(address, "INFO"):
+        async with asyncio.timeout(SECONDS):
+            with translated(address, LOG_IN):
+                link = await address.connect(SECONDS)
+            try:
+                (info,) = await link.call([(b"INFO",)])
+                findings = _of_server(address, info, on_cluster=bool(on_cluster))
+                if not any(finding.level == "error" for finding in findings):
+                    findings += await _of_rights(link, address, project, on_cluster or f"check.{secrets.token_hex(4)}")
+            finally:
+                link.abort()
+    return tuple(findings)
+
+
+def facts_of(info: bytes) -> dict[str, str]:
+    """What INFO told, by name."""
+    lines = info.decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def unfit_for(address: Place, facts: dict[str, str], *, on_cluster: bool = False) -> StoreError | None:
+    """Why leases cannot be kept on such a server, whatever it answers."""
+    if facts.get("role") == "slave":
+        return refusal(address, "READONLY")
+    if facts.get("cluster_enabled") == "1" and not on_cluster:
+        return refusal(address, "CROSSSLOT")
+    return None
+
+
+def _of_server(address: Place, info: Any, *, on_cluster: bool) -> list[Finding]:
+    if not isinstance(info, bytes):
+        return [
+            Finding("warning", f"INFO is not allowed ({words_of(info)}): version and eviction policy are not known")
+        ]
+    facts = facts_of(info)
+    findings = [_version(facts)]
+    unfit = unfit_for(address, facts, on_cluster=on_cluster)
+    if unfit is not None:
+        findings.append(Finding("error", str(unfit)))
+    if facts.get("connected_slaves", "0") != "0":
+        cut_off = "a primary that is cut off from its replicas goes on granting leases"
+        if facts.get("redis_version", "").startswith("6."):
+            text = f"Redis before 7.0 does not apply min-replicas-to-write to scripts: {cut_off}; use a later version"
+            findings.append(Finding("warning", text))
+        elif "min_slaves_good_slaves" not in facts:  # their number is told only where the server is to mind it
+            findings.append(Finding("warning", f"min-replicas-to-write is 0: {cut_off}; write 1"))
+    policy = facts.get("maxmemory_policy", "")
+    bounded = facts.get("maxmemory", "0") != "0"
+    if policy.startswith("allkeys-") or (bounded and policy.startswith("volatile-")):
+        text = f"maxmemory-policy is {policy}: a lease may be thrown away while it is held; write noeviction"
+        findings.append(Finding("warning", text))
+    elif policy:
+        findings.append(Finding("ok", f"maxmemory-policy is {policy}{'' if bounded else ', without a limit'}"))
+    return findings
+
+
+def _version(facts: dict[str, str]) -> Finding:
+    kind = "Valkey" if "valkey_version" in facts else "Redis"
+    version = facts.get("valkey_version") or facts.get("redis_version") or "of an unknown version"
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST:
+        return Finding("warning", f"{kind} {version} is older than 6.2, the oldest that is tested")
+    return Finding("ok", f"{kind} {version}")
+
+
+async def _of_rights(link: Link, address: Place, project: str, name: str) -> list[Finding]:
+    from redis.exceptions import ResponseError
+
+    keys = (lock_key(project, name).encode(), state_key(project, name).encode())
+    text = script_text("rights.lua")
+    digest = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    arguments = (b"2", *keys, channel(project).encode())
+    script, called, pinged, names = await link.call(
+        [
+            (b"EVAL", text, *arguments),
+            (b"EVALSHA", digest, *arguments),
+            (b"PING",),
+            (b"SMEMBERS", names_key(project).encode()),
+        ]
+    )
+    if isinstance(script, Exception):
+        raise refusal(address, script, "EVAL", project)
+    findings: list[Finding] = []
+    for command, why in zip(script[::2], script[1::2], strict=True):
+        said = ORIGIN.sub("", why.decode(errors="replace"))
+        if code_of(said) != "WRONGTYPE":  # follows from what was refused before
+            findings.append(Finding("error", str(refusal(address, said, command.decode(), project))))
+    for command, said in (("EVALSHA", called), ("PING", pinged)):
+        if isinstance(said, Exception) and not lacks_script(said):
+            findings.append(Finding("error", str(refusal(address, said, command))))
+    try:
+        await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
+        if await link.read(SECONDS) is None:
+            raise TimeoutError
+    except ResponseError as error:  # what else may go wrong with the connection is the caller's to tell
+        findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE", project))))
+    if not findings:
+        findings.append(Finding("ok", "the user has all rights that are needed"))
+    if isinstance(names, Exception) and code_of(names) == "NOPERM":
+        findings.append(Finding("warning", f"`singletonjob status` will fail: {refusal(address, names, 'SMEMBERS')}"))
+    return findings

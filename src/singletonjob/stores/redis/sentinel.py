@@ -1,0 +1,193 @@
+"""The server of a Sentinel service: asked for anew before each connection, and checked to be the primary.
+
+A fail-over is so met like an outage: the connection to the old primary breaks, is in doubt, or is refused as that of a
+read-only replica, and is dropped; the next one leads to whatever the sentinels name then. (redis.io, "Guidelines for
+Redis clients with support for Redis Sentinel".)
+
+That alone would make two leaders for many seconds: after a `SENTINEL FAILOVER`, or when the old primary was only cut
+off or frozen, it goes on as one, with its connections, until the sentinels turn it into a replica, ten seconds later or
+so (sentinel.c: eight seconds of a wrong role, seen by an INFO every ten). So each exchange is followed by the question
+to one sentinel whether the server that answered still is the one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import unquote
+
+from ..._core.errors import ConfigError, StoreError, StoreUnavailable
+from .address import Address
+from .errors import translated
+from .link import Link
+from .url import database_of, malformed, url_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Service", "service_from_url"]
+
+EXAMPLE = "redis+sentinel://user:password@host1:26379,host2:26379/service/0"
+
+PORT = 26379
+
+LOGIN = ("sentinel_username", "sentinel_password")
+
+
+def service_from_url(url: str) -> Service:
+    """Read `redis+sentinel://user:password@host1:26379,host2:26379/service/0`, or the same with `rediss+sentinel`,
+    `valkey+sentinel` or `valkeys+sentinel` in front. Ports and database may be left out; user and password are those
+    of the server. The query may set `sentinel_username` and `sentinel_password` and, with TLS, which is then spoken to
+    sentinels and server alike, what `address_from_url` tells.
+
+    Raises `ConfigError`; its text never holds what might be a password.
+    """
+    parts = url_parts(url, known=LOGIN, example=EXAMPLE)
+    service, _, database = parts.path.removeprefix("/").partition("/")
+    if not service or not all(host for host, _ in parts.hosts):
+        raise malformed("a Sentinel URL names at least one sentinel, and the service", EXAMPLE)
+    username, password = (parts.query.get(key) or None for key in LOGIN)
+    if username is not None and password is None:
+        raise ConfigError("store: there is a sentinel_username without a sentinel_password; write both or neither")
+    return Service(
+        name=unquote(service),
+        sentinels=[
+            _Sentinel(host=host, port=port or PORT, username=username, password=password, tls=parts.tls)
+            for host, port in parts.hosts
+        ],
+        server=Address(
+            db=database_of(database, example="redis+sentinel://host:26379/service/0"),
+            username=parts.username,
+            password=parts.password,
+            tls=parts.tls,
+        ),
+    )
+
+
+class _Sentinel(Address):
+    """A sentinel, and who to be there."""
+
+    __slots__ = ()
+
+    login: ClassVar[str] = "write ?sentinel_password=... at the end of the URL"
+
+    def __str__(self) -> str:
+        return f"sentinel {self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named(Address):
+    """The server that a sentinel named."""
+
+    service: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}, database {self.db} (named by a sentinel of {self.service})"
+
+
+class Service:
+    """A `Place`: the primary of the service `name`, as the first of the `sentinels` says that can be reached.
+
+    `server` tells all about it but host and port.
+    """
+
+    login: ClassVar[str] = f"write {EXAMPLE}"
+    primary: ClassVar[str] = "the sentinels are asked again for each new connection"
+
+    def __init__(self, *, name: str, sentinels: Sequence[Address], server: Address) -> None:
+        self.name = name
+        self.sentinels: tuple[Address, ...] = tuple(sentinels)
+        self.server = server
+        self._order = list(sentinels)  # the one whose word was good comes first, the one that was tried last comes last
+
+    @property
+    def username(self) -> str | None:
+        return self.server.username
+
+    @property
+    def password(self) -> str | None:
+        return self.server.password
+
+    def __str__(self) -> str:
+        sentinels = ", ".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"service {self.name} (sentinels {sentinels}), database {self.server.db}"
+
+    def __repr__(self) -> str:
+        return f"Service(name={self.name!r}, sentinels={self.sentinels!r}, server={self.server!r})"
+
+    async def connect(self, seconds: float) -> Link:
+        """See `Place.connect`. Each sentinel has an equal share of the time, and the server at least as much."""
+        share = seconds / (len(self.sentinels) + 1)
+        failed: list[StoreError] = []
+        for sentinel in tuple(self._order):
+            # Before it is asked: if it is the one that uses up the caller's time, another one is the next to be asked.
+            self._order.remove(sentinel)
+            self._order.append(sentinel)
+            try:
+                found = await self._ask(sentinel, share)
+            except StoreError as error:
+                failed.append(error)
+                continue
+            link = await self._checked(found, seconds)
+            # Not before: a sentinel that is cut off from the others goes on naming a primary that is none any more.
+            self._order.remove(sentinel)
+            self._order.insert(0, sentinel)
+            return link
+        kind = StoreUnavailable if any(isinstance(error, StoreUnavailable) for error in failed) else StoreError
+        why = "; ".join(str(error).removeprefix("redis store: ") for error in failed)
+        raise kind(f"redis store: no sentinel names the primary of {self.name}: {why}") from failed[-1]
+
+    async def moved(self, link: Link, seconds: float) -> bool:
+        """See `Place.moved`. One sentinel is asked; if it does not tell, another one is the next time."""
+        sentinel = self._order[0]
+        try:
+            found = await self._ask(sentinel, seconds)
+        except StoreError:
+            if self._order[0] is sentinel:
+                self._order.append(self._order.pop(0))
+            return False
+        return (found.host, found.port) != (link.address.host, link.address.port)
+
+    async def _ask(self, sentinel: Address, seconds: float) -> Address:
+        command = (b"SENTINEL", b"get-master-addr-by-name", self.name.encode())
+        with translated(sentinel, "SENTINEL"):
+            async with asyncio.timeout(seconds):
+                link = await Link.open(sentinel, seconds)
+                try:
+                    (said,) = await link.call([command])
+                finally:
+                    link.abort()
+            if isinstance(said, Exception):
+                if "unknown command" in str(said):
+                    raise StoreError(f"redis store: {sentinel} is none; name sentinels, whose port mostly is {PORT}")
+                raise said
+        if said is None:
+            raise StoreError(f"redis store: {sentinel} knows no service {self.name!r}; correct the name in the URL")
+        host, port = said
+        server = self.server
+        return _Named(
+            host=host.decode(),
+            port=int(port),
+            db=server.db,
+            username=server.username,
+            password=server.password,
+            tls=server.tls,
+            service=self.name,
+        )
+
+    async def _checked(self, found: Address, seconds: float) -> Link:
+        """A connection to a server that says itself that it is a primary.
+
+        Where INFO is not allowed, it is the first write that tells.
+        """
+        with translated(found, "INFO"):
+            link = await Link.open(found, seconds)
+            try:
+                (info,) = await link.call([(b"INFO", b"replication")])
+                if isinstance(info, bytes) and b"role:slave" in info:
+                    raise StoreUnavailable(f"redis store: {found} is a replica; {self.primary}")
+            except BaseException:
+                link.abort()
+                raise
+        return link

@@ -1,0 +1,244 @@
+"""What goes to `exchange.lua` and comes back: one text per request, one per verdict.
+
+A thousand jobs with an argument for each of their values cost the client ten times as much as packed ones. Fields are
+separated by `;`, which no name holds; what may hold anything comes last.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import unquote
+
+from ..._core.orders import (
+    FollowTrigger,
+    Forget,
+    Look,
+    Ordered,
+    OrderOutcome,
+    Pause,
+    Resume,
+    StepDown,
+    Trigger,
+    pause_in_force,
+)
+from ..._core.protocol import (
+    NO_PROGRESS,
+    Acquire,
+    Barred,
+    Claimed,
+    ClaimSlot,
+    Failed,
+    Granted,
+    JobState,
+    NotClaimed,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    TakeTrigger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..._core.protocol import Batch, Progress, Request, Verdict
+
+__all__ = ["ORIGIN", "channel", "lock_key", "names_key", "pack", "script_call", "state_key", "verdict"]
+
+ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
+"""What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
+
+HASH_COMMANDS = frozenset({"HMGET", "HSET"})
+
+_RENEWED = Renewed()
+_ORDERS: dict[str, Literal["", "paused", "resigned"]] = {"": "", "paused": "paused", "resigned": "resigned"}
+_OUTCOMES: dict[str, OrderOutcome] = {outcome: outcome for outcome in get_args(OrderOutcome)}
+
+
+def lock_key(project: str, job: str) -> str:
+    """The key that is the lease. Name, value and expiry are those of the original SingletonJob."""
+    return f"{project}:{job}:lock"
+
+
+def state_key(project: str, job: str) -> str:
+    """The hash beside it; the braces are literal, so that a Cluster keeps both in one slot."""
+    return f"{{{project}:{job}:lock}}:state"
+
+
+def names_key(project: str) -> str:
+    """The set of the names of all jobs that ever ran."""
+    return f"{project}:jobs"
+
+
+def channel(project: str) -> str:
+    """Where job names are published, one per line, when somebody should look at them."""
+    return f"{project}:notice"
+
+
+def pack(command: Sequence[bytes]) -> bytes:
+    """A command as the server reads it (redis.io, "RESP protocol", arrays of bulk strings)."""
+    return b"*%d\r\n" % len(command) + _bulks(command)
+
+
+def _bulks(arguments: Iterable[bytes]) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments])
+
+
+def script_call(
+    command: bytes, script: bytes, batch: Batch, requests: Sequence[Request], *, names: bool = True
+) -> bytes:
+    """The packed call of the script for some requests of the batch; `names`: with the set of job names.
+
+    `command` is EVALSHA with the script's digest, or EVAL with its text.
+    """
+    count = 2 * len(requests) + names
+    keys = _keys(batch.project, tuple([request.job for request in requests]), names)
+    void_at = "" if batch.void_at is None else str(batch.void_at)
+    values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
+    head = b"*%d\r\n" % (3 + count + len(values)) + _bulks((command, script, b"%d" % count))
+    # As one text: a thousand small ones take four times as long to encode.
+    text = "".join([f"${len(value)}\r\n{value}\r\n" for value in values])
+    if text.isascii():
+        return head + keys + text.encode()
+    return head + keys + _bulks([value.encode(errors="backslashreplace") for value in values])  # a node of any name
+
+
+@lru_cache(maxsize=32)
+def _keys(project: str, jobs: tuple[str, ...], names: bool) -> bytes:
+    """A replica asks about the same jobs in each beat, and their names are half of what it sends."""
+    keys = [names_key(project)] if names else []
+    for job in jobs:
+        keys += (lock_key(project, job), state_key(project, job))
+    return _bulks([key.encode() for key in keys])
+
+
+def _packed(request: Request) -> str:
+    match request:
+        case Renew():
+            progress = _progress(request.progress)
+            return f"N;{request.job};{request.token};{_milliseconds(request.lock_expiry)};{progress}"
+        case Acquire():
+            return f"A;{request.job};{request.number};{_milliseconds(request.lock_expiry)};{request.above}"
+        case Release():
+            flags = f"{int(request.off)};{int(request.unused)}"
+            return f"R;{request.job};{request.number};{flags};{_progress(request.progress)}"
+        case ClaimSlot():
+            return f"C;{request.job};{request.token};{request.slot};{request.mark}"
+        case TakeTrigger():
+            return f"K;{request.job};{request.token};{request.id};{int(request.busy)}"
+        case Pause():
+            micros = None if request.seconds is None else _micros(request.seconds)
+            return f"P;{request.job};{_text(micros)};{int(request.replace)};{request.by};{request.reason}"
+        case Resume():
+            return f"U;{request.job}"
+        case StepDown():
+            return f"S;{request.job}"
+        case Trigger():
+            return f"T;{request.job};{_micros(request.seconds)};{request.id}"
+        case FollowTrigger():
+            return f"F;{request.job};{int(request.withdraw)};{request.id}"
+        case Look():
+            return f"L;{request.job}"
+        case Forget():
+            return f"D;{request.job}"
+
+
+def _progress(progress: Progress) -> str:
+    if progress == NO_PROGRESS:
+        return ""
+    ended, good = (None if ago is None else _micros(ago) for ago in (progress.ended_ago, progress.good_ago))
+    numbers = map(
+        _text, (progress.tick, progress.done, ended, progress.settled, progress.runs, progress.failures, good)
+    )
+    return ";".join([progress.outcome, *numbers, progress.finished])
+
+
+def _micros(seconds: float) -> int:
+    return max(0, round(seconds * 1e6))
+
+
+@lru_cache(maxsize=32)
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
+    """What one line of the script's reply says of a job; `wall` is the store's clock in that reply."""
+    if packed == b"N":
+        return _RENEWED
+    if b"%" in packed:
+        packed = packed.replace(b"%0A", b"\n").replace(b"%25", b"%")
+    kind, _, rest = packed.decode(errors="backslashreplace").partition(";")
+    match kind:
+        case "G":
+            return _granted(rest, wall)
+        case "N":
+            order, trigger, pause = rest.split(";", 2)
+            return Renewed(_ORDERS[order], trigger, _said(pause, wall))
+        case "B":
+            why, mine, ends, pause = rest.split(";", 3)
+            seconds = None if ends == "" else (int(ends) - wall) / 1e6
+            return Barred("paused" if why == "paused" else "resigned", seconds, mine == "1", _said(pause, wall))
+        case "F":
+            return Refused(holder=None, expires_in=None)
+        case "X":
+            left, foreign, token, holder = rest.split(";", 3)
+            return Refused(holder=holder, expires_in=_left(left), foreign=foreign == "1", token=int(token))
+        case "O":
+            outcome, left, pause, was, holder = rest.split(";", 4)
+            pauses = [pause_in_force(unquote(text), wall) for text in (pause, was)]
+            return Ordered(_OUTCOMES[outcome], holder or None, _left(left), *pauses)
+        case "D0" | "D1":
+            return Released(mine=kind == "D1")
+        case "C":
+            return Claimed()
+        case "T":
+            return NotClaimed(why="taken", wall=wall)
+        case "H":
+            return NotClaimed(why="ahead", wall=wall)
+        case "L":
+            return NotClaimed(why="lost", wall=wall)
+        case _:
+            command, _, text = rest.partition(";")
+            key = state_key(project, job) if command in HASH_COMMANDS else lock_key(project, job)
+            return Failed(error=f"{command or 'the script for'} {key}: {ORIGIN.sub('', text).strip()}")
+
+
+def _said(pause: str, wall: int) -> str:
+    paused = pause_in_force(pause, wall)
+    return "" if paused is None else paused.said
+
+
+def _left(milliseconds: str) -> float | None:
+    return None if milliseconds in {"", "-1"} else int(milliseconds) / 1000
+
+
+def _granted(rest: str, wall: int) -> Granted:
+    token, released, off, done, slot = rest.split(";", 4)
+    last_slot, _, last_end = done.partition(":")
+    time, slot_token, mark = slot.split(":", 2) if slot else ("", "", "")
+    ended = _number(last_end)
+    return Granted(
+        token=int(token),
+        state=JobState(
+            wall=wall,
+            slot=_number(time),
+            slot_token=_number(slot_token),
+            mark=mark,
+            done=_number(last_slot),
+            ended_ago=None if ended is None else (wall - ended) / 1e6,
+            off=_number(off),
+            released=int(released),
+        ),
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
