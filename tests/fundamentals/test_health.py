@@ -50,7 +50,7 @@ def probes(app: SingletonJobs) -> tuple[int, int]:
 @contextmanager
 def silent(replica: Replica) -> Iterator[None]:
     """Its job loop gives no sign of life: all that other threads see of one that is blocked by a body in flight."""
-    replica.service.alive()
+    replica.service._heartbeat.alive()
     replica.service._stamp_timer.cancel()
     yield
     replica.service._stamp()

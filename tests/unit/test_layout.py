@@ -196,9 +196,6 @@ def test_a_module_imports_from_its_own_room_and_from_lower_ones_alone() -> None:
     assert {name_of(file): up for file in source_files() if (up := imports_upwards(file, file.read_text()))} == {}
 
 
-KNOWN_CIRCLE = {f"singletonjob._runtime.{name}" for name in ("heartbeat", "runner", "service")}
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
     edges = {
         module_name(file): {
@@ -207,7 +204,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         - {module_name(file)}
         for file in source_files()
     }
-    assert circles(edges) == [KNOWN_CIRCLE]
+    assert circles(edges) == []
 
 
 def test_the_pure_core_imports_no_clock_no_socket_no_asyncio_and_no_thread() -> None:
@@ -236,7 +233,7 @@ BUDGETS = {
     "_jobs": 1400,
     "_process": 420,
     "_reporting": 860,
-    "_runtime": 1320,
+    "_runtime": 1350,
     "_system": 410,
     "_telemetry": 300,
     "cli": 2150,
@@ -264,7 +261,7 @@ def test_each_room_keeps_to_its_budget() -> None:
 
 
 def test_the_core_the_runtime_and_the_system_can_be_read_in_one_sitting() -> None:
-    assert sum(room_sizes()[room] for room in SITTING) <= 3150
+    assert sum(room_sizes()[room] for room in SITTING) <= 3190
 
 
 def test_a_file_over_300_lines_says_why_on_its_top() -> None:

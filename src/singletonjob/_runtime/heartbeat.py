@@ -17,10 +17,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from .._core.elector import Began, ClaimAnswered, Draining, Effect, Ended, Extended, Note, Triggered
+from .._core.elector import Began, Draining, Effect, Ended, Extended, Note
 from .._core.errors import StoreError
 from .._core.protocol import NO_PROGRESS, Batch, Progress, Reply
-from .._core.values import StoreDown, StoreUp
 from .._reporting.heartbeat_counters import Beats
 from .._reporting.log_writer import in_background, shown
 from .._system.worker_threads import PatientLoop
@@ -31,12 +30,11 @@ from .watchdog import LoopWatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._core.elector import Elector
+    from .._core.elector import Claim, Elector
     from .._jobs.options import JobOptions
     from .._reporting.log_lines import Journal
     from .._system.clock import Clock
     from ..stores import LeaseStore
-    from .service import Service
     from .watchdog import Pulse
 
 __all__ = ["Heartbeat"]
@@ -61,8 +59,11 @@ class Heartbeat:
         stall_limit: float,
         clock: Clock,
         pulse: Pulse,
-        service: Service,
         journal: Journal,
+        post: Callable[[Callable[[], object]], None],
+        deliver: Callable[[Effect, Lease | None], None],
+        ended: Callable[[BaseException | None], None],
+        loop_closed: Callable[[], bool],
         random: Callable[[], float],
     ) -> None:
         self._elector = elector
@@ -71,7 +72,10 @@ class Heartbeat:
         self._stall_limit = stall_limit
         self._clock = clock
         self._pulse = pulse
-        self._service = service
+        self._post_to_loop = post
+        self._deliver = deliver
+        self._ended = ended
+        self._loop_closed = loop_closed
         self._journal = journal
         self._random = random
         # Where every job is off there is nothing to beat for, and `main` is not run.
@@ -125,8 +129,8 @@ class Heartbeat:
                 error = raised
             # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else
             # may.
-            self._service.post(partial(self._service.heartbeat_ended, error))
-        self._service.post(self._gone.set)
+            self._post_to_loop(partial(self._ended, error))
+        self._post_to_loop(self._gone.set)
 
     def _loop_failed(self, _loop: object, context: dict[str, object]) -> None:
         """Log what asyncio would log: its logger's handlers must not block this thread either."""
@@ -147,6 +151,27 @@ class Heartbeat:
             loop.call_soon_threadsafe(carry_out)
         except RuntimeError:
             return  # the heartbeat has ended: what it led is released, or ends at its deadline
+
+    # -- what the runners request; safe from any thread -------------------------------------------------------------
+
+    def claim(self, claim: Claim) -> None:
+        self.post(lambda now: self._elector.claim(now, claim))
+
+    def withdraw(self, job: str) -> None:
+        self.post(lambda _now: self._elector.withdraw(job))
+
+    def report(self, job: str) -> None:
+        self.post(lambda now: self._elector.report(now, job))
+
+    def resign(self, job: str, token: int) -> None:
+        self.post(lambda _now: self._elector.resign(job, token))
+
+    def drained(self, job: str, token: int, *, died: bool) -> None:
+        self.post(lambda now: self._elector.drained(now, job, token, died=died))
+
+    def alive(self) -> None:
+        """The job loop turns. Said with the end of a term too: after `stuck` a job is not asked for before that."""
+        self._pulse.alive_at = self._clock.boot()
 
     def abandon(self) -> None:
         """In a forked child: take no more orders for the thread, which is the parent's."""
@@ -264,7 +289,6 @@ class Heartbeat:
 
     def _carry_out(self) -> None:
         """Deadlines first, messages second, log lines when the next request is on its way."""
-        service = self._service
         effects = self._effects
         effects += self._elector.take_effects()
         while effects:  # if one raises, those behind it are carried out the next time
@@ -287,26 +311,19 @@ class Heartbeat:
                     deadline=effect.deadline,
                     sent=effect.sent,
                 )
-                service.post(partial(service.runners[effect.job].begin, lease, effect.state))
-            elif isinstance(effect, Draining):
+                self._deliver(effect, lease)
+                continue
+            if isinstance(effect, Draining):
                 self.leases[effect.job].stopping = True
-                service.post(partial(service.runners[effect.job].drain, effect.reason, effect.token))
             elif isinstance(effect, Ended):
                 lease = self.leases[effect.job]
                 lease.stopping = True
                 lease.deadline, lease.over_at = 0.0, self._clock.boot()
-                service.post(partial(service.runners[effect.job].end, effect.reason, effect.token))
-            elif isinstance(effect, ClaimAnswered):
-                service.post(partial(service.runners[effect.job].answer, effect.claim, effect.verdict))
-            elif isinstance(effect, Triggered):
-                service.post(partial(service.runners[effect.job].trigger, effect.id, effect.token))
-            elif effect.event == "job-error" and effect.job in self.leases:
+            elif isinstance(effect, Note) and effect.event == "job-error" and effect.job in self.leases:
                 self.leases[effect.job].told = ()  # a node of a Cluster, perhaps, that came back with older data
-            elif effect.event == "store-down":
+            elif isinstance(effect, Note) and effect.event == "store-down":
                 self.store_up = False
-                service.post(partial(service.tell, StoreDown(error=effect.text)))
-            elif effect.event == "store-up":
-                service.post(partial(service.tell, StoreUp(outage=effect.number)))
+            self._deliver(effect, None)
 
     def _tell_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -339,7 +356,7 @@ class Heartbeat:
     # -- looking after the job loop --------------------------------------------------------------------------------
 
     def _look_after_the_loop(self, now: float) -> None:
-        if self._service.closed:
+        if self._loop_closed():
             # The loop is closed, so no async body runs any more; a sync one may, in its thread.
             self._elector.stop(now)
             for job, lease in self.leases.items():

@@ -16,7 +16,7 @@ import threading
 from functools import partial
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from .._core.errors import LeadershipLost
 from .._core.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
@@ -35,20 +35,19 @@ from .sleeper import Sleeper
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._core.elector import Claim, Elector
+    from .._core.elector import Claim
     from .._core.protocol import JobState
     from .._core.schedule import Ticker
-    from .._core.values import Now, Outcome, Reason
+    from .._core.values import Event, Now, Outcome, Reason
     from .._jobs.definition import JobDefinition
     from .._jobs.options import JobOptions
     from .._reporting.log_lines import Journal
     from .._system.clock import Clock
     from .._system.timers import Timer, Timers
-    from .heartbeat import Heartbeat
+    from .._system.worker_threads import DaemonWorker
     from .lease import Lease
-    from .service import Service
 
-__all__ = ["Runner"]
+__all__ = ["Orders", "Runner"]
 
 HELD_BACK = 0.05
 """How long a sync run that must not start yet waits before it looks again, in seconds."""
@@ -61,6 +60,34 @@ Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
 RAN_WELL: Result = ("ok", None)
 
 
+class Orders(Protocol):
+    """What a runner requests of the heartbeat. Safe to call from any thread; nothing is answered here."""
+
+    def claim(self, claim: Claim) -> None:
+        """Ask the store for a slot or a trigger, until it answers or the term ends."""
+        ...
+
+    def withdraw(self, job: str) -> None:
+        """Ask no more for what was claimed."""
+        ...
+
+    def report(self, job: str) -> None:
+        """Renew soon, because somebody waits for what the renewal reports."""
+        ...
+
+    def resign(self, job: str, token: int) -> None:
+        """Give the term up, and ask for the lease again after a back-off."""
+        ...
+
+    def drained(self, job: str, token: int, *, died: bool) -> None:
+        """No body of the term runs any more, and none will start."""
+        ...
+
+    def alive(self) -> None:
+        """The job loop turns."""
+        ...
+
+
 class Runner:
     """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
 
@@ -71,28 +98,28 @@ class Runner:
         *,
         clock: Clock,
         timers: Timers,
-        elector: Elector,
-        heartbeat: Heartbeat,
+        orders: Orders,
         journal: Journal,
-        service: Service,
+        callbacks: list[Callable[[Event], None]],
+        tell: Callable[[Event], None],
+        worker: Callable[[str], DaemonWorker],
     ) -> None:
         self.job = job
         self.options = options
         self.counts = Counts(clock)
         self._ledger = Ledger(
             *(job.name, self.counts, clock, journal),
-            callbacks=service.callbacks,
-            tell=service.tell,
+            callbacks=callbacks,
+            tell=tell,
             usable=options.lock_expiry - options.margin,
         )
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
         self._context: contextvars.Context  # of the term: its hooks run in it, each run in a copy
         self._clock = clock
         self._timers = timers
-        self._elector = elector
-        self._heartbeat = heartbeat
+        self._orders = orders
         self._journal = journal
-        self._service = service
+        self._callbacks = callbacks
         self._state: JobState
         self._last: Lease | None = None  # of the newest term of this replica
         self._reason: Reason | None = None  # why no more runs start
@@ -111,7 +138,7 @@ class Runner:
         self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
         self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
-        self._thread = JobThread(lambda: service.worker(f"singletonjob-{job.name}"))
+        self._thread = JobThread(lambda: worker(f"singletonjob-{job.name}"))
         self._user_code = UserCode()
 
     # -- what the heartbeat and the app tell -----------------------------------------------------------------------
@@ -168,7 +195,7 @@ class Runner:
             return
         if self._in_flight is not None or self._answer is not None:
             busy = TakeTrigger(job=self.job.name, token=token, id=name, busy=True)
-            self._heartbeat.post(lambda now: self._elector.claim(now, busy))
+            self._orders.claim(busy)
             return
         self._trigger = name
         self._sleeper.wake()
@@ -235,17 +262,14 @@ class Runner:
         finally:
             fence.close()
             self.lease = None
-            self._service.alive()
-            lease.threads.after_all(partial(self._drained, lease, died=died))
+            self._orders.alive()
+            lease.threads.after_all(partial(self._orders.drained, lease.job, lease.token, died=died))
             self._ledger.stepped_down(lease, self._reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
         """Give the term up; this replica asks for the lease again after a back-off."""
         self._reason = self._reason or "resigned"
-        self._heartbeat.post(lambda _now: self._elector.resign(lease.job, lease.token))
-
-    def _drained(self, lease: Lease, *, died: bool) -> None:
-        self._heartbeat.post(lambda now: self._elector.drained(now, lease.job, lease.token, died=died))
+        self._orders.resign(lease.job, lease.token)
 
     async def _follow_schedule(self, lease: Lease) -> None:
         state, now = self._state, self._clock.now()
@@ -307,7 +331,7 @@ class Runner:
             now = await self._execute(lease, Due(now.wall), ticker, now, claimed=True)
             self.counts.triggered += lease.runs - ran
             lease.finished = f"{take.id};{lease.outcome if lease.runs > ran else 'cancelled'}"
-            self._heartbeat.post(lambda now: self._elector.report(now, take.job))
+            self._orders.report(take.job)
         return now
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
@@ -326,7 +350,7 @@ class Runner:
     async def _ask(self, claim: Claim, latest: int | None = None) -> Claimed | NotClaimed | None:
         """The store's word, asked for until it comes; None: the term ended first, or the instant `latest` did."""
         self._asked, self._answer = claim, asyncio.get_running_loop().create_future()
-        self._heartbeat.post(lambda now: self._elector.claim(now, claim))
+        self._orders.claim(claim)
         timer: Timer | None = None
 
         def too_late() -> None:
@@ -342,7 +366,7 @@ class Runner:
         except asyncio.CancelledError:
             if self._task.cancelling():
                 raise
-            self._heartbeat.post(lambda _now: self._elector.withdraw(self.job.name))
+            self._orders.withdraw(self.job.name)
             return None
         finally:
             self._asked = self._answer = None
@@ -372,7 +396,7 @@ class Runner:
                 lease.tick = scheduled
             self._begin_call(lease, boot)
             context = self._context.copy()
-            telling = self._service.callbacks or self._debug
+            telling = self._callbacks or self._debug
             if telling:
                 self._ledger.run_started(lease, due, lateness)
             try:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._core.elector import Elector
+from .._core.elector import Began, ClaimAnswered, Draining, Elector, Ended, Note, Triggered
+from .._core.values import StoreDown, StoreUp
 from .._jobs.options import node_id
 from .._jobs.user_code import handles_interrupts, inside
 from .._reporting.event_queue import EventQueue
@@ -32,6 +33,7 @@ from .watchdog import Pulse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._core.elector import Effect
     from .._core.values import Event
     from .._jobs.definition import JobDefinition
     from .._jobs.options import AppOptions
@@ -99,9 +101,12 @@ class Service:
             stall_limit=options.stall_limit,
             clock=self._clock,
             pulse=self._pulse,
-            service=self,
             journal=self._journal,
             random=draw,
+            post=self.post,
+            deliver=self._deliver,
+            ended=self.heartbeat_ended,
+            loop_closed=lambda: self.closed,
         )
         self.beats: Beats = self._heartbeat.beats
         self.leases: dict[str, Lease] = self._heartbeat.leases
@@ -134,10 +139,11 @@ class Service:
                 settings,
                 clock=self._clock,
                 timers=self._timers,
-                elector=self._elector,
-                heartbeat=self._heartbeat,
+                orders=self._heartbeat,
                 journal=self._journal,
-                service=self,
+                callbacks=self.callbacks,
+                tell=self.tell,
+                worker=self.worker,
             )
         if self._settings:
             try:
@@ -180,12 +186,8 @@ class Service:
         if self._stop_task is None:
             self._start_runner(name)
 
-    def alive(self) -> None:
-        """The job loop turns. Said with the end of a term too: after `stuck` a job is not asked for before that."""
-        self._pulse.alive_at = self._clock.boot()
-
     def _stamp(self) -> None:
-        self.alive()
+        self._heartbeat.alive()
         now = self._pulse.alive_at
         # First of all: if anything below raised, the loop would give no sign of life any more.
         self._stamp_timer = self._timers.at_boot(now + STAMP_EVERY, self._stamp)
@@ -317,6 +319,29 @@ class Service:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
                 self._loop.call_soon_threadsafe(call)
+
+    def _deliver(self, effect: Effect, lease: Lease | None) -> None:
+        """On the heartbeat's thread: have the job loop act on what the elector decided. `lease` comes with `Began`."""
+        self.post(partial(self._act_on, effect, lease))
+
+    def _act_on(self, effect: Effect, lease: Lease | None) -> None:
+        match effect:
+            case Began() if lease is not None:
+                self.runners[effect.job].begin(lease, effect.state)
+            case Draining():
+                self.runners[effect.job].drain(effect.reason, effect.token)
+            case Ended():
+                self.runners[effect.job].end(effect.reason, effect.token)
+            case ClaimAnswered():
+                self.runners[effect.job].answer(effect.claim, effect.verdict)
+            case Triggered():
+                self.runners[effect.job].trigger(effect.id, effect.token)
+            case Note(event="store-down"):
+                self.tell(StoreDown(error=effect.text))
+            case Note(event="store-up"):
+                self.tell(StoreUp(outage=effect.number))
+            case _:
+                pass  # a log line, which the heartbeat writes
 
     def heartbeat_ended(self, error: BaseException | None) -> None:
         if error is not None:

@@ -2,6 +2,8 @@
 
 It stands in for elector, heartbeat and service at once, as far as a `Runner` asks for them. The runner, its schedule
 and its timers are the library's own; what the store would remember from term to term is kept by the rules of a store.
+
+Over 300 lines, because it stands in for three parts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ..stores.rules import Record, apply
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .._core.protocol import ClaimSlot
+    from .._core.elector import Claim
     from .._core.values import Event, Reason
     from .._jobs.definition import JobDefinition
     from .._jobs.options import JobOptions
@@ -79,7 +81,6 @@ class Lone:
     the store's.
     """
 
-    callbacks: bool = True  # somebody listens to events
     ready: bool = True
     store_up: bool = True
     loop_thread: int = 0  # whoever asks is not on it
@@ -97,8 +98,6 @@ class Lone:
         usable: float | None = None,
         token: int | None = None,
     ) -> None:
-        self.tell = tell
-        self.worker = worker
         self.runners: dict[str, Runner] = {}
         self.project: str = project
         self._token = token
@@ -112,11 +111,20 @@ class Lone:
         self.stopped: threading.Event = threading.Event()  # never set: its world ends it
         self.request_stop: Callable[[], object] = partial(self.post, lambda _now: self.drain())
         this: Any = self
-        roles: dict[str, Any] = dict.fromkeys(("elector", "heartbeat", "service"), this)
         for job, options in jobs:
             if options.enabled is False:
                 continue
-            runner = Runner(job, options, clock=clock, timers=timers, journal=self._journal, **roles)
+            runner = Runner(
+                job,
+                options,
+                clock=clock,
+                timers=timers,
+                orders=self,
+                journal=self._journal,
+                callbacks=[tell],
+                tell=tell,
+                worker=worker,
+            )
             self.runners[job.name] = runner
             usual = options.lock_expiry - options.margin
             self._seats[job.name] = _Seat(runner, Record(), usual if usable is None else usable)
@@ -223,7 +231,7 @@ class Lone:
             return "disabled"
         return "leading" if self.is_leader(name) else "following"
 
-    # -- what a runner asks of its service, its heartbeat and its elector --------------------------------------------
+    # -- what a runner requests (`Orders`) ---------------------------------------------------------------------------
 
     def alive(self) -> None:
         """The job loop turns; nobody here doubts it."""
@@ -234,7 +242,10 @@ class Lone:
         else:
             self._loop.call_soon_threadsafe(lambda: order(self._clock.boot()))
 
-    def claim(self, _now: float, claim: ClaimSlot) -> None:
+    def claim(self, claim: Claim) -> None:
+        self.post(lambda _now: self._claim(claim))
+
+    def _claim(self, claim: Claim) -> None:
         seat = self._seats[claim.job]
         verdict = self._apply(seat, claim)
         assert isinstance(verdict, (Claimed, NotClaimed))  # noqa: S101 - the rules' answer to a claim
@@ -243,11 +254,17 @@ class Lone:
     def withdraw(self, job: str) -> None:
         """Claims are answered as they are made: there is none to withdraw."""
 
-    def resign(self, job: str, _token: int) -> None:
+    def report(self, job: str) -> None:
+        """No operator waits for anything."""
+
+    def resign(self, job: str, token: int) -> None:  # noqa: ARG002 - there is one term
         seat = self._seats[job]
         seat.reason = seat.reason or "resigned"
 
-    def drained(self, _now: float, job: str, token: int, *, died: bool = False) -> None:
+    def drained(self, job: str, token: int, *, died: bool) -> None:
+        self.post(lambda _now: self._drained(job, token, died=died))
+
+    def _drained(self, job: str, token: int, *, died: bool) -> None:
         seat = self._seats[job]
         lease, seat.lease = seat.lease, None
         assert lease is not None  # noqa: S101 - said once per term
@@ -295,6 +312,6 @@ class Lone:
         if not any(seat.lease for seat in self._seats.values()):
             self._quiet.set()
 
-    def _apply(self, seat: _Seat, request: Acquire | Release | ClaimSlot) -> object:
+    def _apply(self, seat: _Seat, request: Acquire | Release | Claim) -> object:
         wall, boot = self._clock.now()
         return apply(seat.record, request, node=NODE, clock=int(boot * 1e6), wall=wall)
