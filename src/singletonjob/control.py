@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from ._core.errors import ConfigError, StoreUnavailable
-from ._core.orders import FollowTrigger, Forget, Look, Ordered, Pause, Resume, StepDown, Trigger
+from ._core.orders import RAN, FollowTrigger, Forget, Look, Ordered, Pause, Resume, StepDown, Trigger
 from ._core.protocol import Batch, Failed
 from ._jobs.duration import positive
 from ._system.clock import SystemClock
@@ -177,10 +177,10 @@ class Control:
                 while isinstance(answer, Ordered) and answer.outcome == "pending":
                     await asyncio.sleep(LOOK_EVERY)
                     answer = await desk.ask(FollowTrigger(job, name, withdraw=self._clock.boot() >= begun + seconds))
+                if not wait_end and isinstance(answer, Ordered) and answer.outcome in RAN.values():
+                    answer = answer._replace(outcome="started")  # its run has ended already
                 leader = answer.holder if isinstance(answer, Ordered) else None
-                while wait_end and isinstance(answer, Ordered) and answer.outcome == "started":
-                    if answer.holder != leader:
-                        break
+                while wait_end and isinstance(answer, Ordered) and answer[:2] == ("started", leader):
                     await asyncio.sleep(LOOK_EVERY)
                     answer = await desk.ask(FollowTrigger(job, name))
             return self._result(job, answer, begun)

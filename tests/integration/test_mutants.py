@@ -56,8 +56,8 @@ def test_each_mutant_fits_the_library(reasons: dict[str, str]) -> None:
 
 def test_all_mutants_that_do_not_fit_the_library_are_named_with_the_reason(reasons: dict[str, str]) -> None:
     assert [reasons.get(mutant.name) for mutant in UNFIT] == [
-        "its text occurs 0 times in _election.py; write one that occurs there once",
-        "_election.py: invalid syntax",
+        "its text occurs 0 times in _core/elector.py; write one that occurs there once",
+        "_core/elector.py: invalid syntax",
         'mypy: "_Seat" has no attribute "gone"  [attr-defined]',
         'mypy: Name "nothing" is not defined  [name-defined]',
         "stores/redis/exchange.lua does not contain the name nothing",
@@ -84,8 +84,8 @@ def test_a_mutant_that_fails_by_a_programming_error_is_broken_and_not_caught(ben
     assert hidden.caught_by is None
     assert not hidden.survived
     assert hidden.line.startswith(
-        "L3, unknown read as refused (`_election.py`): BROKEN, AttributeError: '_Seat' object has no attribute"
-        " 'gone', in tests/unit/test_election.py::test_an_unknown_outcome_moves_no_deadline_and_ends_no_term"
+        "L3, unknown read as refused (`_core/elector.py`): BROKEN, AttributeError: '_Seat' object has no attribute"
+        " 'gone', in tests/unit/test_core/elector.py::test_an_unknown_outcome_moves_no_deadline_and_ends_no_term"
     )
     imported = bench.try_on(replace(UNKNOWN, old="from math import inf\n", new="from math import inf, gone\n"))
     assert imported.caught_by is None
@@ -98,10 +98,10 @@ def test_a_mutant_that_fails_by_a_programming_error_is_broken_and_not_caught(ben
 def test_a_mutant_that_no_test_catches_survives_and_one_that_cannot_be_tried_is_an_error(bench: Bench) -> None:
     mutant = of("no margin, at a grant")
     harmless = replace(mutant, new=mutant.old + "  # the same", tests=("tests/unit/test_durations.py",))
-    assert bench.try_on(harmless).line.startswith("S3, no margin, at a grant (`_election.py`): SURVIVED, ")
+    assert bench.try_on(harmless).line.startswith("S3, no margin, at a grant (`_core/elector.py`): SURVIVED, ")
     gone = bench.try_on(replace(mutant, old="what is not there"))
     assert gone.caught_by is None
-    assert "occurs 0 times in _election.py" in gone.trouble
+    assert "occurs 0 times in _core/elector.py" in gone.trouble
     unknown = bench.try_on(replace(mutant, tests=("tests/unit/no_such_file.py",)))
     assert unknown.caught_by is None
     assert "pytest ended with code 4" in unknown.trouble

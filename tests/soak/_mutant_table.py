@@ -54,6 +54,7 @@ STORE_CALLS = Place("stores/calls.py", RUNS)
 RUNNER = Place("_runtime/runner.py", RUNS)
 FAREWELL = Place("_runtime/hooks.py", RUNS)
 LEASE = Place("_runtime/lease.py", FENCE)
+HANDLES = Place("_jobs/handles.py", FENCE)
 CLOCK = Place("_system/clock.py", FENCE)
 TIMER = Place("_system/timers.py", FENCE)
 ALARMS = Place("_system/timerfd.py", FENCE)
@@ -179,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "a body's own check finds nothing",
-            LEASE,
+            HANDLES,
             "        if not self._lease.valid():\n            raise",
             "        if False:\n            raise",
             "test_at_the_deadline_itself_the_term_is_over",
@@ -310,7 +311,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "drained before the body has ended",
             RUNNER,
             "        self._ledger.elected(lease)\n",
-            "        self._ledger.elected(lease)\n        self._drained(lease, died=False)\n",
+            "        self._ledger.elected(lease)\n        self._orders.drained(lease.job, lease.token, died=False)\n",
             "test_at_shutdown_a_run_is_told_and_goes_on_within_its_grace_and_is_released_as_soon_as_it_has_ended",
         ),
         (
