@@ -85,7 +85,7 @@ def test_a_mutant_that_fails_by_a_programming_error_is_broken_and_not_caught(ben
     assert not hidden.survived
     assert hidden.line.startswith(
         "L3, unknown read as refused (`_core/elector.py`): BROKEN, AttributeError: '_Seat' object has no attribute"
-        " 'gone', in tests/unit/test_core/elector.py::test_an_unknown_outcome_moves_no_deadline_and_ends_no_term"
+        " 'gone', in tests/unit/test_election.py::test_an_unknown_outcome_moves_no_deadline_and_ends_no_term"
     )
     imported = bench.try_on(replace(UNKNOWN, old="from math import inf\n", new="from math import inf, gone\n"))
     assert imported.caught_by is None
