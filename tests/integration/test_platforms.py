@@ -21,7 +21,7 @@ del time.CLOCK_BOOTTIME
 
 class NoLinux:
     def __init__(self, *arguments, **options): pass
-    def __getattr__(self, name): raise AttributeError(name)  # neither inotify nor timerfd
+    def __getattr__(self, name): raise AttributeError(name)  # no timerfd
 ctypes.CDLL = NoLinux
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import sqlite3
@@ -24,9 +23,7 @@ from singletonjob.stores.orders import Pause
 from singletonjob.stores.protocol import Barred, Batch, Granted, JobView, Progress, Refused, Released, Renew, Renewed
 from singletonjob.stores.sqlite import file as sqlite_file
 from singletonjob.stores.sqlite import holder as sqlite_holder
-from singletonjob.stores.sqlite import inotify
 from singletonjob.stores.sqlite import place as sqlite_place
-from singletonjob.stores.sqlite import watch as sqlite_watch
 from singletonjob.stores.sqlite.store import MAX_STUCK, SqliteStore
 from store_calls import acquire, ask, read, release
 
@@ -675,16 +672,8 @@ def test_other_urls_are_errors_that_say_what_to_write(url: str) -> None:
 # -- watching ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: inotify.Inotify, directory: Path) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
-
-
-async def test_without_inotify_releases_and_deaths_are_still_heard(
-    no_inotify: None, store: SqliteStore, path: Path, child: Callable[[str], subprocess.Popen[str]]
+async def test_releases_and_deaths_are_heard(
+    store: SqliteStore, path: Path, child: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     other = SqliteStore(path)
     await read(other)
@@ -703,9 +692,7 @@ async def test_without_inotify_releases_and_deaths_are_still_heard(
     await other.close()
 
 
-async def test_a_lease_taken_and_given_back_between_two_looks_is_heard(
-    no_inotify: None, store: SqliteStore, path: Path
-) -> None:
+async def test_a_lease_taken_and_given_back_between_two_looks_is_heard(store: SqliteStore, path: Path) -> None:
     async with aclosing(store.notices("p")) as notices:
         await anext(notices)
         for number in range(1, 4):
@@ -713,27 +700,6 @@ async def test_a_lease_taken_and_given_back_between_two_looks_is_heard(
             await ask(store, release(number))
             async with asyncio.timeout(1):
                 assert await anext(notices) == {"j"}
-
-
-async def test_a_death_that_shows_only_after_its_event_is_still_heard(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_watch, "IDLE", 1000.0)
-    monkeypatch.setattr(sqlite_watch, "AGAIN", (0.001, 0.1, 0.5, 1.0))  # wide enough for a busy machine
-    other = SqliteStore(path)
-    await read(other)
-    await ask(other, acquire(), node="other")
-    (file,) = other._holders._files
-    async with aclosing(store.notices("p")) as notices:
-        await anext(notices)
-        # The kernel reports the close of a file before it drops the lock; here some 20 ms before.
-        os.close(os.open(file.path, os.O_WRONLY))
-        await asyncio.sleep(0.02)
-        fcntl.flock(file._descriptor, fcntl.LOCK_UN)
-        async with asyncio.timeout(10):
-            assert await anext(notices) == {"j"}
-    await other.close()
-    file.remove()
 
 
 async def test_watching_an_idle_file_costs_next_to_nothing(store: SqliteStore) -> None:

@@ -154,7 +154,6 @@ def forget_dead(database: Path, named: Callable[[], set[str]], wall: int) -> Non
 
 
 def _open(path: Path) -> int:
-    # Not for writing: the close of such a descriptor would look to watchers like the end of a holder.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
