@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 import sys
 import time
@@ -229,9 +228,9 @@ def test_a_step_that_the_kernel_tells_of_when_an_alarm_is_set_wakes_every_sleepe
         assert isinstance(alarm, TimerFd)
         settime = alarm._settime
 
-        def told_once(when: int, every: int) -> None:
+        def told_once(when: int) -> None:
             alarm._settime = settime
-            settime(when, every)
+            settime(when)
             raise OSError(errno.ECANCELED, "timerfd_settime")
 
         alarm._settime = told_once
@@ -263,9 +262,9 @@ class Ticks:
             self.rung += 1
             ring(stepped=stepped)
 
-        def counted_settime(when: int, every: int) -> None:
+        def counted_settime(when: int) -> None:
             self.armed += 1
-            settime(when, every)
+            settime(when)
 
         alarm._ring, alarm._settime = counted_ring, counted_settime
 
@@ -299,94 +298,6 @@ def test_an_alarm_that_rang_for_the_last_timer_is_silent(loop: str) -> None:
 
 
 @on_linux
-@on_both_loops
-def test_a_timer_that_is_set_in_even_steps_is_set_by_the_kernel_and_is_silent_when_it_is_set_no_more(loop: str) -> None:
-    async def main(timers: Timers) -> None:
-        ticks = Ticks(timers, 50, step=10_000)
-        await ticks.all()
-        # Some to find that they are even, one at the end, and one for each step that passed meanwhile.
-        assert ticks.armed < 10 + sum(late > 5000 for late in ticks.late)
-        rung = ticks.rung
-        await asyncio.sleep(0.05)
-        assert ticks.rung == rung
-        ticks.left, ticks.due = 10, CLOCK.wall() + 10_000
-        ticks.done.clear()
-        ticks.timer.set(ticks.due)
-        await ticks.all()
-
-    run(loop, main)
-
-
-@on_linux
-@on_both_loops
-def test_even_steps_that_pass_before_the_kernel_takes_the_next_one_are_rung_for_at_once(loop: str) -> None:
-    async def main(timers: Timers) -> None:
-        class Busy(Ticks):
-            def next_step(self) -> int:
-                if self.left == 10:
-                    self.before = self.armed
-                    time.sleep(0.05)
-                elif self.left == 9:
-                    assert self.armed == self.before + 1
-                return self.step
-
-        await Busy(timers, 20, step=20_000).all()
-
-    run(loop, main)
-
-
-@on_linux
-@on_both_loops
-def test_steps_that_are_even_for_a_while_and_then_are_not_each_ring_once_and_never_early(loop: str) -> None:
-    numbers = random.Random(2)
-
-    async def main(timers: Timers) -> None:
-        class Uneven(Ticks):
-            def next_step(self) -> int:
-                if numbers.random() < 0.2:
-                    self.step = numbers.choice([0, 500, 1000, 1500, 3000])
-                if numbers.random() < 0.1:
-                    time.sleep(0.001 * numbers.randrange(4))
-                if numbers.random() < 0.1:
-                    timers.at_wall(self.due + 1500, nothing)
-                return self.step
-
-        ticks = Uneven(timers, 400)
-        await ticks.all()
-        assert len(ticks.late) == 400
-        rung = ticks.rung
-        await asyncio.sleep(0.05)
-        assert ticks.rung <= rung + 1  # of the one that does nothing
-
-    run(loop, main)
-
-
-@on_linux
-@on_both_loops
-def test_a_step_of_the_clock_that_the_kernel_tells_of_when_an_alarm_is_read_wakes_every_sleeper(
-    loop: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main(timers: Timers) -> None:
-        woken = asyncio.Event()
-        timers.at_wall(CLOCK.wall() + 3_600_000_000, woken.set)
-        ticks = Ticks(timers, 20)
-        read = os.read
-
-        def told_once(fd: int, size: int) -> bytes:
-            if fd != ticks.alarm._fd or len(ticks.late) < 10:
-                return read(fd, size)
-            monkeypatch.undo()
-            raise OSError(errno.ECANCELED, "read")
-
-        monkeypatch.setattr(os, "read", told_once)
-        await asyncio.wait_for(woken.wait(), 10)
-        await asyncio.wait_for(ticks.done.wait(), 10)
-        assert len(ticks.late) == 20
-
-    run(loop, main)
-
-
-@on_linux
 async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_none_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -394,7 +305,7 @@ async def test_where_only_one_timerfd_can_be_had_the_loops_own_timers_serve_and_
 
     real = singletonjob._system.timerfd._timerfd
 
-    def boot_only(clock_id: int) -> tuple[Callable[[int, int], None], int]:
+    def boot_only(clock_id: int) -> tuple[Callable[[int], None], int]:
         if clock_id != time.CLOCK_BOOTTIME:
             raise OSError(errno.EMFILE, "timerfd_create")
         return real(clock_id)

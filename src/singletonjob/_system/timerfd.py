@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,75 +74,39 @@ class LoopAlarm:
 class TimerFd:
     """On a timerfd (timerfd_create(2)) of one of the system's clocks, of whose units `unit` make a second.
 
-    What is set in even steps, as the ticks of one job are, becomes a timer with an interval: each reading of the
-    descriptor sets it one step further, at less than half the cost of setting it to a moment.
-
     Raises `OSError` where the kernel has none to give, `AttributeError` where the C library does not know the call.
     """
 
-    __slots__ = ("_at", "_every", "_fd", "_goes_on", "_loop", "_nanoseconds", "_ring", "_settime", "_step", "_unread")
+    __slots__ = ("_armed", "_fd", "_loop", "_nanoseconds", "_ring", "_settime")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Ring, clock_id: int, *, unit: int) -> None:
         self._loop = loop
         self._ring = ring
         self._nanoseconds = 1_000_000_000 // unit
-        self._at = 0  # what it was last set to, in nanoseconds
-        self._step = 0  # how far that was from the moment before
-        self._every = 0  # the step that a reading takes; 0: none
-        self._unread = False  # it rings just now, and was not set anew
-        self._goes_on = False  # it is to ring next when a reading makes it
+        self._armed = False
         self._settime, self._fd = _timerfd(clock_id)
         loop.add_reader(self._fd, self._ready)
 
     def set(self, when: float) -> None:
-        at = max(int(when * self._nanoseconds) + 1, 1)  # never early; and 0 would disarm it
-        step, self._at = at - self._at, at
-        if self._unread and step == self._every > 0:
-            self._goes_on = True
-        else:
-            self._arm(step if step == self._step > 0 else 0)
-            self._step = step
+        self._armed = True
+        self._set_to(max(int(when * self._nanoseconds) + 1, 1))  # never early; and 0 would disarm it
 
     def _ready(self) -> None:
-        self._unread, self._goes_on = True, False
+        self._armed = False
         try:
             self._ring()
         finally:
-            if self._unread:
-                self._unread = False
-                if not self._goes_on:
-                    self._disarm()
-                elif not self._read():
-                    self._arm(self._every)
+            if not self._armed:
+                self._set_to(0)  # nobody waits; what sets the descriptor also makes it unreadable
 
-    def _read(self) -> bool:
-        """Whether that has set it to the next step; not if that has passed as well, or if the clock was set."""
+    def _set_to(self, nanoseconds: int) -> None:
         try:
-            return os.read(self._fd, 8) == ONE_STEP
-        except OSError as error:
-            if error.errno == errno.ECANCELED:
-                self._tell_step()
-            return False
-
-    def _arm(self, every: int) -> None:
-        self._unread = False  # what sets it makes it unreadable
-        self._every = every
-        try:
-            self._settime(self._at, every)
+            self._settime(nanoseconds)
         except OSError as error:
             if error.errno != errno.ECANCELED:
                 raise
-            self._tell_step()  # and it is set all the same
-
-    def _disarm(self) -> None:
-        """Nobody waits; a reading alone would have it ring at the next step."""
-        self._step = self._every = 0
-        with suppress(OSError):
-            self._settime(0, 0)
-
-    def _tell_step(self) -> None:
-        """The kernel has told that the clock was set, since it was last asked; it tells once."""
-        self._loop.call_soon(partial(self._ring, stepped=True))
+            # The clock was set since the last call, which the kernel reports once. The timer is set all the same.
+            self._loop.call_soon(partial(self._ring, stepped=True))
 
     def close(self) -> None:
         self._loop.remove_reader(self._fd)
@@ -157,20 +120,16 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
-ONE_STEP = (1).to_bytes(8, sys.byteorder)
-"""What a reading gives when the timer has expired once."""
-
-
-def _timerfd(clock_id: int) -> tuple[Callable[[int, int], None], int]:
-    """A non-blocking timerfd, and what sets it, to a moment of its clock and an interval, in nanoseconds."""
+def _timerfd(clock_id: int) -> tuple[Callable[[int], None], int]:
+    """A non-blocking timerfd, and what sets it to a moment of its clock in nanoseconds; 0 disarms it."""
     # A step of the wall clock makes the descriptor readable at once; the flag is ignored for other clocks.
     absolute, cancel_on_set = 1, 2
     if sys.version_info >= (3, 13):
         fd = os.timerfd_create(clock_id, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
         flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
 
-        def settime(when: int, every: int) -> None:
-            os.timerfd_settime_ns(fd, flags=flags, initial=when, interval=every)
+        def settime(when: int) -> None:
+            os.timerfd_settime_ns(fd, flags=flags, initial=when)
 
         return settime, fd
     import ctypes
@@ -180,10 +139,9 @@ def _timerfd(clock_id: int) -> tuple[Callable[[int, int], None], int]:
     if fd < 0:
         raise OSError(ctypes.get_errno(), "timerfd_create")
     timerfd_settime = libc.timerfd_settime
-    value = (ctypes.c_long * 4)()  # struct itimerspec: the interval, then the moment, each in seconds and nanoseconds
+    value = (ctypes.c_long * 4)()  # struct itimerspec: no interval, then the moment, each in seconds and nanoseconds
 
-    def settime(when: int, every: int) -> None:
-        value[0], value[1] = divmod(every, 1_000_000_000)
+    def settime(when: int) -> None:
         value[2], value[3] = divmod(when, 1_000_000_000)
         if timerfd_settime(fd, absolute | cancel_on_set, value, None):
             raise OSError(ctypes.get_errno(), "timerfd_settime")
