@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,9 +11,10 @@ from singletonjob._core.values import Now
 from singletonjob._system.worker_threads import DaemonWorker
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing.virtual_loop import VirtualLoop, run_virtually
+from singletonjob.testing.virtual_threads import TurnWorker, VirtualEvent, this_worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from singletonjob import SingletonJobs
     from singletonjob._runtime.heartbeat import Heartbeat
@@ -26,7 +26,6 @@ __all__ = [
     "EPOCH",
     "Capture",
     "Gate",
-    "PacedWorker",
     "Replica",
     "VirtualClock",
     "VirtualLoop",
@@ -36,61 +35,21 @@ __all__ = [
     "run_virtually",
     "running",
     "the_loop",
+    "turn_worker",
 ]
 
 EPOCH = 1_795_000_000_000_000
 """The wall clock at virtual time zero, in microseconds."""
 
 
-class PacedWorker(DaemonWorker):
+def turn_worker(name: str) -> TurnWorker:
     """A worker whose calls take no virtual time but what they `nap`; put it in the place of the runner's own."""
-
-    __slots__ = ()
-
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]  # looser
-        loop, lock = the_loop(), threading.Lock()
-        ended = left = False
-
-        def rest() -> None:
-            loop.busy -= 1
-
-        def paced() -> Any:
-            nonlocal ended
-            try:
-                return function(*args)
-            finally:
-                with lock:
-                    ended = True
-                    if left:  # nobody waits any more, yet time must
-                        loop.call_soon_threadsafe(rest)
-
-        loop.busy += 1
-        try:
-            outcome = await super().run(paced)
-        except BaseException:
-            with lock:
-                left = True
-                if ended or not self.alive:  # that no thread could be started for will never be made
-                    rest()
-            raise
-        rest()
-        return outcome
+    return TurnWorker(name, the_loop())
 
 
-def nap(loop: VirtualLoop, seconds: float) -> None:
-    """What `time.sleep` is in real time: for sync bodies on a `PacedWorker`."""
-    over = threading.Event()
-
-    def wake() -> None:
-        loop.busy += 1
-        over.set()
-
-    def fall_asleep() -> None:
-        loop.busy -= 1
-        loop.call_later(seconds, wake)
-
-    loop.call_soon_threadsafe(fall_asleep)
-    over.wait()
+def nap(seconds: float) -> None:
+    """Sleep in virtual time, as `time.sleep` does in real time; for calls of a `turn_worker`."""
+    VirtualEvent(this_worker()).wait(seconds)
 
 
 class VirtualClock:
@@ -180,7 +139,7 @@ class Replica:
         self.app._clock = self.clock
         self.service = self.app._make(self._start_heartbeat)
         if self.service.worker is DaemonWorker:  # the loop's time would not wait for that
-            self.service.worker = PacedWorker
+            self.service.worker = turn_worker
         self.service.start()
         return self
 

@@ -16,7 +16,6 @@ from singletonjob.stores.memory import MemoryStore
 from virtual_loop import (
     Capture,
     Gate,
-    PacedWorker,
     Replica,
     VirtualClock,
     memory,
@@ -24,6 +23,7 @@ from virtual_loop import (
     run_virtually,
     running,
     the_loop,
+    turn_worker,
 )
 from waiting import wait_for
 
@@ -42,7 +42,7 @@ SCALED: dict[str, Any] = {"lock_expiry": 1.0, "heartbeat_interval": 0.3}
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 def own_app(**options: Any) -> SingletonJobs:
@@ -348,7 +348,7 @@ class Keeper:
 
     def in_thread(self, run: Run) -> None:
         self._begin(run)
-        nap(self.loop, self.seconds)
+        nap(self.seconds)
         self._end()
 
     def _begin(self, run: Run) -> None:

@@ -13,7 +13,6 @@ from singletonjob.stores.protocol import Acquire, Failed, Renew, Reply
 from virtual_loop import (
     Capture,
     Gate,
-    PacedWorker,
     Replica,
     VirtualClock,
     memory,
@@ -21,6 +20,7 @@ from virtual_loop import (
     run_virtually,
     running,
     the_loop,
+    turn_worker,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 def app_on(store: LeaseStore, **options: Any) -> SingletonJobs:
@@ -381,7 +381,7 @@ def test_c44_a_run_longer_than_the_lease_keeps_it_and_nobody_else_starts(kind: s
 
             def in_thread() -> None:
                 begin(who)
-                nap(loop, 35)
+                nap(35)
                 end()
 
             app.interval(1, name="long")(on_loop if kind == "async" else in_thread)
@@ -449,14 +449,14 @@ def test_c46_at_a_loss_an_async_run_is_cancelled_and_a_sync_one_that_looks_ends_
         @app.interval("1h", name="polite")
         def polite(run: Run) -> None:
             while not run.stopping:
-                nap(loop, 0.05)
+                nap(0.05)
             ended["polite"] = loop.time()
             with pytest.raises(LeadershipLost):
                 run.check()
 
         @app.interval("1h", name="deaf")
         def deaf() -> None:
-            nap(loop, 40)
+            nap(40)
 
         with Capture() as logs:
             async with running(app):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singletonjob import LeadershipLost, Run, SingletonJobs
-from virtual_loop import Capture, PacedWorker, VirtualLoop, memory, run_virtually, running, the_loop
+from virtual_loop import Capture, VirtualLoop, memory, run_virtually, running, the_loop, turn_worker
 
 if TYPE_CHECKING:
     import logging
@@ -34,7 +34,7 @@ class SlowAtThird(Capture):
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

@@ -18,7 +18,6 @@ from singletonjob.stores.protocol import Release
 from virtual_loop import (
     Capture,
     Gate,
-    PacedWorker,
     Replica,
     VirtualClock,
     VirtualLoop,
@@ -28,6 +27,7 @@ from virtual_loop import (
     run_virtually,
     running,
     the_loop,
+    turn_worker,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ CUT = 4.0
 @pytest.fixture(autouse=True)
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 class Story:
@@ -82,7 +82,7 @@ class Story:
     def in_thread(self, run: Run) -> None:
         until = self._begin()
         while not self._look(run, until):
-            nap(self.loop, STEP)
+            nap(STEP)
         self.ended.append(self.loop.time())
 
     def _begin(self) -> float:
@@ -641,10 +641,9 @@ def test_a_sync_body_that_hands_back_work_when_its_term_is_over_has_been_cancell
             awaited.append("more")
 
         def body() -> object:
-            nap(the_loop_of_the_test, 20)
+            nap(20)
             return more()
 
-        the_loop_of_the_test = the_loop()
         app.interval("1h", name="job")(body)
         replica = Replica(app).start()
         await asyncio.sleep(1)

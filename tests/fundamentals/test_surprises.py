@@ -17,13 +17,13 @@ from virtual_loop import (
     EPOCH,
     Capture,
     Gate,
-    PacedWorker,
     Replica,
     VirtualClock,
     memory,
     run_virtually,
     running,
     the_loop,
+    turn_worker,
 )
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def test_surprise_3_a_run_begun_right_before_the_deadline_ends_a_margin_before_t
 
 
 def test_surprise_3_no_sync_run_is_started_while_a_renewal_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
     async def main() -> None:
         wire = Wire(memory())

@@ -25,7 +25,7 @@ from singletonjob._telemetry.measures import BUCKETS, MEASURES
 from singletonjob.prometheus import exposition
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.telemetry import instrument
-from virtual_loop import Gate, PacedWorker, memory, run_virtually, running, the_loop
+from virtual_loop import Gate, memory, run_virtually, running, the_loop, turn_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -319,7 +319,7 @@ def sync_app(body: Callable[..., object], sdk: Sdk) -> Coroutine[Any, Any, None]
     async def main() -> None:
         app = app_of(body, sdk)
         async with running(app) as one:
-            one.service.worker = PacedWorker
+            one.service.worker = turn_worker
             await asyncio.sleep(1.5)
 
     return main()

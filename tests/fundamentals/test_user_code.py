@@ -15,17 +15,19 @@ import pytest
 from singletonjob import Event, IntervalJob, Run, SingletonJobs, Term
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing import run_once
-from virtual_loop import Capture, Gate, PacedWorker, Replica, holder, memory, nap, run_virtually, running, the_loop
+from virtual_loop import Capture, Gate, Replica, holder, memory, nap, run_virtually, running, the_loop, turn_worker
 from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from virtual_loop import VirtualLoop
+
 
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", PacedWorker)
+    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 # -- what user code raises -------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Slow(IntervalJob, every="1s", name="job"):
         self._hook("on_stepped_down")
 
     def _hook(self, name: str) -> None:
-        nap(self.loop, self.naps[name])
+        nap(self.naps[name])
         self.ended.append((name, self.loop.time()))
         if self.error is not None:
             raise self.error
@@ -393,6 +395,22 @@ def test_a_sync_on_elected_waits_like_a_sync_run_while_a_renewal_is_overdue(monk
 # -- run.to_thread ---------------------------------------------------------------------------------------------------
 
 
+def nap_in_executor(loop: VirtualLoop, seconds: float) -> None:
+    """Sleep in virtual time in a call of an executor, for which the loop lets time stand still."""
+    over = threading.Event()
+
+    def wake() -> None:
+        loop.busy += 1
+        over.set()
+
+    def fall_asleep() -> None:
+        loop.busy -= 1
+        loop.call_later(seconds, wake)
+
+    loop.call_soon_threadsafe(fall_asleep)
+    over.wait()
+
+
 class Worker(IntervalJob, every="1s", name="job"):
     """An async job whose body awaits work of so many seconds in a thread."""
 
@@ -405,7 +423,7 @@ class Worker(IntervalJob, every="1s", name="job"):
 
     def work(self, run: Run) -> None:
         self.working += 1
-        nap(self.loop, self.seconds)
+        nap_in_executor(self.loop, self.seconds)
         self.working -= 1
         self.ended.append(self.loop.time())
 

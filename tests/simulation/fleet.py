@@ -19,9 +19,9 @@ from simulation.sim_history import History, Sample
 from simulation.sim_logs import Handler
 from simulation.sim_replica import JobPlan, Process
 from simulation.sim_store import Network, SimStore
+from simulation.sim_threads import Threads
 from simulation.sim_time import SimClock, World
 from singletonjob._core.orders import FollowTrigger, Pause, Resume, StepDown, Trigger
-from singletonjob.testing.virtual_threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,8 +28,8 @@ from simulation.scenario_replica import Fate, Job, Replica, micros
 from simulation.sim_case import Case
 from simulation.sim_history import History
 from simulation.sim_store import SimStore
+from simulation.sim_threads import Threads
 from simulation.sim_time import EPOCH, World
-from singletonjob.testing.virtual_threads import Threads
 from virtual_loop import Capture
 
 if TYPE_CHECKING:

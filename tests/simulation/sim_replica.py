@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from simulation.sim_bodies import Bodies, JobPlan
 from simulation.sim_history import Life
 from simulation.sim_store import SimClient
-from simulation.sim_threads import SimWorker
+from simulation.sim_threads import SimWorker, Threads
 from simulation.sim_time import SimLoop, set_running
 from singletonjob._jobs.options import APP_READERS, read, resolve_app
 from singletonjob._jobs.registry import Registry
 from singletonjob._runtime.service import Service
-from singletonjob.testing.virtual_threads import Threads
 
 if TYPE_CHECKING:
     import asyncio

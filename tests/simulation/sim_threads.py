@@ -12,15 +12,16 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from singletonjob._system.worker_threads import DaemonWorker
+from singletonjob.testing.virtual_threads import Carrier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.sim_replica import Process
     from simulation.sim_time import SimClock, World
-    from singletonjob.testing.virtual_threads import Carrier, Threads, VirtualEvent
+    from singletonjob.testing.virtual_threads import VirtualEvent
 
-__all__ = ["Ended", "SimWorker"]
+__all__ = ["Ended", "SimWorker", "Threads"]
 
 PREEMPTED = 0.2
 """How often a thread that reads the clock has to wait for others then; half of them for up to a millisecond."""
@@ -28,6 +29,24 @@ PREEMPTED = 0.2
 
 class Ended(BaseException):
     """Raised in a thread whose process is gone, to unwind it."""
+
+
+class Threads:
+    """The threads of one simulation, used again and again; `close` ends them."""
+
+    def __init__(self) -> None:
+        self._idle: list[Carrier] = []
+
+    def take(self) -> Carrier:
+        return self._idle.pop() if self._idle else Carrier("simulated")
+
+    def put_back(self, carrier: Carrier) -> None:
+        self._idle.append(carrier)
+
+    def close(self) -> None:
+        for carrier in self._idle:
+            carrier.go_on()
+        self._idle.clear()
 
 
 class SimWorker(DaemonWorker):

@@ -1,7 +1,7 @@
-"""For tests of what is built on this library, and of the library itself.
+"""Tools for testing programs that use this library.
 
 `run_once` runs a job's body once; `virtual_time` drives an app through hours in milliseconds; `FlakyStore` fails on
-command; `LeaseStoreContract` checks a store of your own. The names load on first use, because pytest imports this
+command; `LeaseStoreContract` checks a custom store. The names load on first use, because pytest imports this
 package in every project that has it installed.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .contract import LeaseStoreContract
     from .flaky import FlakyStore
     from .one_run import OneRun, run_once
-    from .world import VirtualRun, virtual_time
+    from .virtual_world import VirtualRun, virtual_time
 
 __all__ = ["FlakyStore", "LeaseStoreContract", "OneRun", "VirtualRun", "run_once", "virtual_time"]
 
@@ -29,5 +29,5 @@ def __getattr__(name: str) -> object:
     elif name in {"OneRun", "run_once"}:
         from . import one_run as home
     else:
-        from . import world as home
+        from . import virtual_world as home
     return globals().setdefault(name, getattr(home, name))

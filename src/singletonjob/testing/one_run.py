@@ -18,10 +18,9 @@ from .._jobs.definition import Job, define, define_class_form
 from .._jobs.duration import duration
 from .._jobs.options import JOB_READERS, read, resolve
 from .._system.clock import SystemClock
-from .._system.worker_threads import DaemonWorker
-from .lone import Lone
+from .lone_service import LoneService, LoneStore, with_remaining
 from .moments import micros
-from .virtual_loop import LoopClock, UncutTimers
+from .virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from .._jobs.definition import JobDefinition
     from .._jobs.duration import Duration
     from .._jobs.handles import Run
-    from .._jobs.options import JobOptions, JobOptionValues
+    from .._jobs.options import JobOptionValues
     from .._jobs.registry import RunByKeyword
     from .moments import Moment
 
@@ -115,16 +114,16 @@ def run_once(
     Raises `ConfigError` for what is no job, and for a bad value.
     """
     definition = _define(job)
-    settings = resolve(read(options, JOB_READERS), definition.overrides, prefix=f"[Job: {definition.name}] ")
+    values = {**definition.overrides, **read(options, JOB_READERS)}
+    settings = resolve(values, prefix=f"[Job: {definition.name}] ")
     plan = _Plan(
-        dataclasses.replace(definition, is_enabled=None),
-        dataclasses.replace(settings, enabled=True),
+        dataclasses.replace(definition, overrides={**values, "enabled": True}, is_enabled=None),
         due=None if scheduled_at is None else micros(scheduled_at, "scheduled_at"),
         previous=None if previous_end is None else micros(previous_end, "previous_end"),
         tick=tick,
         project=project,
         token=token,
-        usable=None if remaining is None else duration(remaining, "remaining"),
+        usable=settings.lock_expiry - settings.margin if remaining is None else duration(remaining, "remaining"),
         lose_after=None if lose_after is None else duration(lose_after, "lose_after"),
         stop_after=None if stop_after is None else duration(stop_after, "stop_after"),
     )
@@ -162,14 +161,13 @@ class _Plan:
     def __init__(
         self,
         job: JobDefinition,
-        options: JobOptions,
         *,
         due: int | None,
         previous: int | None,
         tick: int | None,
         project: str,
         token: int | None,
-        usable: float | None,
+        usable: float,
         lose_after: float | None,
         stop_after: float | None,
     ) -> None:
@@ -180,21 +178,18 @@ class _Plan:
         schedule: Any = self
         body = self._call_async if job.is_async else self._call_sync
         self.value: object = None
-        self._body = job.body
+        self._body = with_remaining(job.body, usable, previous)
         self._job = dataclasses.replace(job, body=body, schedule=schedule, **hooks)
-        self._options = options
         self._due = due
-        self._previous = previous
         self._tick = tick
         self._project = project
         self._token = token
-        self._usable = usable
         self._lose_after = lose_after
         self._stop_after = stop_after
         self._given = False
         self._hook_error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._lone: Lone
+        self._service: LoneService
         self._over: asyncio.Future[RunFinished | None]
 
     async def run(self) -> RunFinished:
@@ -202,28 +197,15 @@ class _Plan:
         self._over = loop.create_future()
         present = SystemClock().wall() if self._due is None else self._due
         clock = LoopClock(loop, present - round(loop.time() * 1e6))
-        timers = UncutTimers(loop, clock)
-        self._lone = Lone(
-            self._project,
-            [(self._job, self._options)],
-            timers=timers,
-            clock=clock,
-            tell=self._look,
-            worker=DaemonWorker,
-            usable=self._usable,
-            token=self._token,
-        )
-        runner: Any = self._lone.runners[self._job.name]
-        runner._previous_end = self._previous  # noqa: SLF001 - the store tells it by its age, which is less exact
+        store = LoneStore(clock, self._token)
+        self._service = LoneService(self._project, [self._job], store=store, clock=clock, record=self._record)
         try:
-            self._lone.start()
+            self._service.start()
             finished = await self._over
-            await self._lone.stop()
+            await self._service.stop()
         except asyncio.CancelledError:
-            await self._lone.stop(at_once=True)
+            await self._service.stop_at_once()
             raise
-        finally:
-            timers.close()
         if self._hook_error is not None and (finished is None or finished.error is None):
             return self._failed(self._hook_error)
         return finished or RunFinished(job=self._job.name, token=0, outcome="cancelled", duration=0.0)
@@ -231,7 +213,7 @@ class _Plan:
     def _failed(self, error: BaseException) -> RunFinished:
         return RunFinished(job=self._job.name, token=0, outcome="failed", duration=0.0, error=error)
 
-    def _look(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         if isinstance(event, (RunFinished, SteppedDown)) and not self._over.done():
             self._over.set_result(event if isinstance(event, RunFinished) else None)
 
@@ -253,9 +235,9 @@ class _Plan:
 
     def _begins(self) -> None:
         if self._lose_after is not None:
-            self._loop.call_later(self._lose_after, self._lone.lose, self._job.name)
+            self._loop.call_later(self._lose_after, self._service.lose, self._job.name)
         if self._stop_after is not None:
-            self._loop.call_later(self._stop_after, self._lone.drain)
+            self._loop.call_later(self._stop_after, self._service.request_stop)
 
     def _of_hook(self, hook: Callable[[Any], object]) -> Callable[[Any], object]:
         """The hook, async or sync as it is, so that it runs in the same thread; what it raises is kept."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .._app import SingletonJobs
     from .flaky import FlakyStore
-    from .world import virtual_time
+    from .virtual_world import virtual_time
 
 __all__ = ["singletonjob_app", "singletonjob_store", "singletonjob_time"]
 
@@ -100,7 +100,7 @@ def singletonjob_app(singletonjob_store: FlakyStore) -> Generator[SingletonJobs]
 @pytest.fixture
 def singletonjob_time() -> Generator[Callable[..., virtual_time]]:
     """`virtual_time`; what it makes is closed at the end of the test: `world = singletonjob_time(start, app)`."""
-    from .world import virtual_time
+    from .virtual_world import virtual_time
 
     worlds: list[virtual_time] = []
 

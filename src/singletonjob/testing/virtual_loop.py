@@ -7,15 +7,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._core.values import Now
-from .._system.timerfd import LoopAlarm
-from .._system.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from .._system.clock import Clock
-
-__all__ = ["LONGEST", "LoopClock", "UncutTimers", "VirtualLoop", "run_virtually"]
+__all__ = ["LONGEST", "LoopClock", "VirtualLoop", "run_virtually"]
 
 T = TypeVar("T")
 
@@ -103,15 +99,6 @@ class LoopClock:
     def now(self) -> Now:
         seconds = self._loop.time()
         return Now(self._zero + round(seconds * 1e6), seconds)
-
-
-class UncutTimers(Timers):
-    """Timers on the loop's own time, which neither jumps nor stands still: no sleep is cut to look at a clock."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        self.loop: asyncio.AbstractEventLoop = loop
-        super().__init__(loop, clock, longest_boot_sleep=inf)
-        self._wall.alarm = LoopAlarm(loop, self._wall.ring, clock.wall, unit=1_000_000, longest=inf)
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 import threading
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,21 +14,22 @@ from .._core.errors import ConfigError, SingletonJobError
 from .._core.values import RunFinished, RunStarted, instant
 from .._jobs.duration import duration
 from .._jobs.options import resolve
-from .._reporting.event_queue import EventQueue
-from .._reporting.log_lines import Journal
-from .lone import NODE, Lone
+from .lone_service import LoneService, LoneStore, with_remaining
 from .moments import micros
-from .turns import TurnWorker, with_virtual_waits
-from .virtual_loop import LONGEST, LoopClock, UncutTimers, VirtualLoop
+from .virtual_loop import LONGEST, LoopClock, VirtualLoop
+from .virtual_threads import TurnWorker, VirtualEvent, this_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
     from typing import Self
 
     from .._app import SingletonJobs
     from .._core.values import Event, Outcome
+    from .._jobs.definition import JobDefinition
     from .._jobs.duration import Duration
+    from .._jobs.handles import Run
+    from .._jobs.options import JobOptions
     from .moments import Moment
 
 __all__ = ["VirtualRun", "virtual_time"]
@@ -79,9 +82,9 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
 
     `start` is an aware datetime, or text as `datetime.fromisoformat` reads it, with an offset from UTC. Schedules,
     overlaps, misfires, timeouts and live switches are the library's own. Sleeps of async bodies (`asyncio.sleep`) and
-    `run.wait` of sync ones take virtual time; `time.sleep` takes real time, and no virtual. There is no heartbeat: each
-    app leads all its jobs from the start, and its store is never opened. While the block lasts, `app.is_leader`,
-    `app.health()`, `app.stats()` and subscribers work.
+    `run.wait` of sync ones take virtual time; `time.sleep` takes real time, and no virtual. Each app runs on a store in
+    memory, with leases that outlast the world: it leads all its jobs from the start, and its own store is never opened.
+    While the block lasts, `app.is_leader`, `app.health()`, `app.stats()` and subscribers work.
 
     Inside a running loop, an async test's say, it works as well; the world has a loop of its own, and the other stands
     still meanwhile. Raises `ConfigError` for a `start` that is no instant, and as an app's start does.
@@ -95,8 +98,8 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
         self._zero = micros(start, "start")
         self._loop = VirtualLoop()
         self._clock = LoopClock(self._loop, self._zero)
-        self._timers = UncutTimers(self._loop, self._clock)
-        self._apps: list[tuple[SingletonJobs, Lone]] = []
+        self._apps: list[tuple[SingletonJobs, Callable[[], LoneService]]] = []
+        self._services: list[LoneService] = []
         self._in_flight: dict[tuple[int, str], int] = {}
         self._failed: BaseException | None = None
         self._loop.set_exception_handler(self._take_failure)
@@ -121,27 +124,30 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
         if app._service is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # stands in for its own
             raise SingletonJobError("the app runs already; one app object runs once at a time")
         found = app.resolved()
-        settings = {name: setting.value for name, setting in found.app.items()}
-        resolve(settings)
-        jobs = [(with_virtual_waits(job), found.of_job(job.name)) for job in found.jobs]
-        project = str(settings.get("project") or "test")
-        journal = Journal(project, NODE, self._clock.boot)
-        number = len(self._apps)
-        queue = EventQueue(app._callbacks, journal)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        values = {name: setting.value for name, setting in found.app.items()}
+        resolve(values)
+        jobs = [_with_virtual_waits(job, found.of_job(job.name)) for job in found.jobs]
+        number, store = len(self._apps), LoneStore(self._clock)
+        make = partial(
+            LoneService,
+            str(values.get("project") or "test"),
+            jobs,
+            store=store,
+            clock=self._clock,
+            record=partial(self._record, number),
+            worker=partial(TurnWorker, loop=self._loop),
+            callbacks=app._callbacks,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+            values=values,
+            notes=found.notes,
+        )
+        self._apps.append((app, make))
+        self._start(app, make)
 
-        def tell(event: Event) -> None:
-            self._record(number, event)
-            queue.put(event)
-
-        def worker(name: str) -> TurnWorker:
-            return TurnWorker(name, self._loop)
-
-        lone = Lone(project, jobs, timers=self._timers, clock=self._clock, tell=tell, worker=worker)
-        journal.announce(found.notes, jobs, self._clock.wall())
-        self._apps.append((app, lone))
-        service: Any = lone
+    def _start(self, app: SingletonJobs, make: Callable[[], LoneService]) -> None:
+        service = make()
+        self._services.append(service)
         app._service, app._frozen = service, True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
-        self._loop.call_soon(lone.start)
+        self._loop.call_soon(service.start)
 
     def run_for(self, time: Duration) -> None:
         """Let so much time pass: `"365d"`, a timedelta, seconds. What is due at its very end still runs."""
@@ -173,10 +179,10 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
         `misfire` of their job.
         """
         end = self._loop.time() + duration(time, "without_leader")
-        self.run(self._leave())
+        self.run(self._stop())
         self._drive(max(end, self._loop.time()))
-        for _, lone in self._apps:
-            self._loop.call_soon(lone.come_back)
+        for app, make in self._apps:
+            self._start(app, make)
 
     # -- what is seen of it -----------------------------------------------------------------------------------------
 
@@ -200,11 +206,10 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
             return
         self._closed = True
         try:
-            self.run(self._stop())
+            self.run(self._end())
         finally:
             for app, _ in self._apps:
                 app._service = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it stood in for its own
-            self._timers.close()
             self._loop.close()
 
     def __enter__(self) -> Self:
@@ -213,13 +218,12 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    async def _leave(self) -> None:
-        for _, lone in self._apps:
-            await lone.leave()
-
     async def _stop(self) -> None:
-        for _, lone in self._apps:
-            await lone.stop()
+        await asyncio.gather(*(service.stop() for service in self._services))
+        self._services.clear()
+
+    async def _end(self) -> None:
+        await self._stop()
         await self._loop.shutdown_asyncgens()
 
     # -- how it goes on ---------------------------------------------------------------------------------------------
@@ -234,8 +238,8 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
             self._loop.run_to(until)
         else:
             self._drive_elsewhere(until)
-        for _, lone in self._apps:
-            lone.count_drops()
+        for service in self._services:
+            service.count_drops()
         if self._failed is not None:
             error, self._failed = self._failed, None
             raise error
@@ -273,3 +277,18 @@ class virtual_time:  # noqa: N801 - reads as what it is used as: `with virtual_t
             self.runs[index] = VirtualRun(job, due, started, tick, ended, event.outcome, event.error)
         else:
             self.events.append(event)
+
+
+def _with_virtual_waits(job: JobDefinition, options: JobOptions) -> JobDefinition:
+    """The job with a body that sees the lease which `options` give, and whose `run.wait` takes virtual time."""
+    body = with_remaining(job.body, options.lock_expiry - options.margin)
+
+    def in_turn(run: Run) -> object:
+        signal: Any = run._signal  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # no other way to its event
+        event = VirtualEvent(this_worker())
+        if signal.given:
+            threading.Event.set(event)
+        signal.event = event
+        return body(run)
+
+    return dataclasses.replace(job, body=body if job.is_async else in_turn)
