@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from singletonjob._core.values import Now
-from singletonjob._system.worker_threads import DaemonWorker
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing.virtual_loop import VirtualLoop, run_virtually
 from singletonjob.testing.virtual_threads import TurnWorker, VirtualEvent, this_worker
@@ -43,7 +42,7 @@ EPOCH = 1_795_000_000_000_000
 
 
 def turn_worker(name: str) -> TurnWorker:
-    """A worker whose calls take no virtual time but what they `nap`; put it in the place of the runner's own."""
+    """Return a worker whose calls take no virtual time but what they `nap`: the worker of a `Replica`."""
     return TurnWorker(name, the_loop())
 
 
@@ -138,8 +137,7 @@ class Replica:
     def start(self) -> Replica:
         self.app._clock = self.clock
         self.service = self.app._make(self._start_heartbeat)
-        if self.service.worker is DaemonWorker:  # the loop's time would not wait for that
-            self.service.worker = turn_worker
+        self.service.worker = turn_worker
         self.service.start()
         return self
 

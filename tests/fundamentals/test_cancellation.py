@@ -13,18 +13,7 @@ import pytest
 
 from singletonjob import Event, IntervalJob, Run, RunFinished, SingletonJobs
 from singletonjob.stores.memory import MemoryStore
-from virtual_loop import (
-    Capture,
-    Gate,
-    Replica,
-    VirtualClock,
-    memory,
-    nap,
-    run_virtually,
-    running,
-    the_loop,
-    turn_worker,
-)
+from virtual_loop import Capture, Gate, Replica, VirtualClock, memory, nap, run_virtually, running, the_loop
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -39,12 +28,6 @@ SCALED: dict[str, Any] = {"lock_expiry": 1.0, "heartbeat_interval": 0.3}
 """For tests in real time."""
 
 
-@pytest.fixture
-def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
-
-
 def own_app(**options: Any) -> SingletonJobs:
     return SingletonJobs("pricing", store=memory(), **options)
 
@@ -52,7 +35,6 @@ def own_app(**options: Any) -> SingletonJobs:
 # -- what a body raises --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "error", [ValueError, TimeoutError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration]
@@ -368,7 +350,6 @@ class Keeper:
         return self.loop.time()
 
 
-@pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("swallows", [False, True])
 def test_c35_a_job_whose_task_is_killed_runs_again_within_a_second_in_a_term_of_its_own(swallows: bool) -> None:
     async def main() -> None:
@@ -394,7 +375,6 @@ def test_c35_a_job_whose_task_is_killed_runs_again_within_a_second_in_a_term_of_
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_c35_a_sync_body_whose_task_is_killed_keeps_the_lease_until_it_has_ended() -> None:
     async def main() -> None:
         keeper = Keeper("sync", 8.0)
@@ -417,7 +397,6 @@ def test_c35_a_sync_body_whose_task_is_killed_keeps_the_lease_until_it_has_ended
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_a_sync_body_whose_task_is_killed_is_still_held_to_its_timeout() -> None:
     async def main() -> None:
         keeper = Keeper("sync", 60.0, timeout=5, shutdown_grace=2)

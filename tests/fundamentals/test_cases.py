@@ -10,18 +10,7 @@ import pytest
 
 from singletonjob import Elected, Event, FixedRateJob, LeadershipLost, Run, SingletonJobs, StoreError, StoreUnavailable
 from singletonjob.stores.protocol import Acquire, Failed, Renew, Reply
-from virtual_loop import (
-    Capture,
-    Gate,
-    Replica,
-    VirtualClock,
-    memory,
-    nap,
-    run_virtually,
-    running,
-    the_loop,
-    turn_worker,
-)
+from virtual_loop import Capture, Gate, Replica, VirtualClock, memory, nap, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +19,6 @@ if TYPE_CHECKING:
     from singletonjob.stores.memory import MemoryStore
     from singletonjob.stores.protocol import Batch
     from singletonjob.stores.rules import Record
-
-
-@pytest.fixture(autouse=True)
-def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 def app_on(store: LeaseStore, **options: Any) -> SingletonJobs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singletonjob import LeadershipLost, Run, SingletonJobs
-from virtual_loop import Capture, VirtualLoop, memory, run_virtually, running, the_loop, turn_worker
+from virtual_loop import Capture, VirtualLoop, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     import logging
@@ -29,12 +29,6 @@ class SlowAtThird(Capture):
             self.about_to_start += 1
             if self.about_to_start == 3:
                 self.loop.advance(LEASE)
-
-
-@pytest.fixture(autouse=True)
-def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

@@ -16,7 +16,7 @@ from singletonjob._system.worker_threads import DaemonWorker
 from singletonjob.probes.server import HealthServer
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.sqlite.watch import Watch
-from virtual_loop import Capture, memory, run_virtually, running, turn_worker
+from virtual_loop import Capture, memory, run_virtually, running
 from waiting import until, wait_for
 
 
@@ -71,11 +71,7 @@ def test_the_last_call_of_a_worker_that_never_had_a_thread_is_made_all_the_same(
     assert not worker.alive
 
 
-def test_a_sync_run_whose_thread_is_refused_has_failed_and_the_next_one_runs(
-    refuse: Refusal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
-
+def test_a_sync_run_whose_thread_is_refused_has_failed_and_the_next_one_runs(refuse: Refusal) -> None:
     async def main() -> None:
         ran: list[float] = []
         app = SingletonJobs("pricing", store=memory(), timeout="5s", shutdown_grace="1s")

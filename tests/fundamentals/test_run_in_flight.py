@@ -27,7 +27,6 @@ from virtual_loop import (
     run_virtually,
     running,
     the_loop,
-    turn_worker,
 )
 
 if TYPE_CHECKING:
@@ -41,12 +40,6 @@ STEP = 0.05
 
 CUT = 4.0
 """The moment at which a test does its deed; the run began at once, and was renewed since."""
-
-
-@pytest.fixture(autouse=True)
-def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 class Story:

@@ -13,18 +13,7 @@ import pytest
 from singletonjob import ConfigError, LeadershipLost, Run, SingletonJobs, StoreUnavailable, TicksDropped
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.stores.protocol import Release, Renew
-from virtual_loop import (
-    EPOCH,
-    Capture,
-    Gate,
-    Replica,
-    VirtualClock,
-    memory,
-    run_virtually,
-    running,
-    the_loop,
-    turn_worker,
-)
+from virtual_loop import EPOCH, Capture, Gate, Replica, VirtualClock, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -191,9 +180,7 @@ def test_surprise_3_a_run_begun_right_before_the_deadline_ends_a_margin_before_t
     run_virtually(main())
 
 
-def test_surprise_3_no_sync_run_is_started_while_a_renewal_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
-
+def test_surprise_3_no_sync_run_is_started_while_a_renewal_is_overdue() -> None:
     async def main() -> None:
         wire = Wire(memory())
         loop, starts, refused = the_loop(), list[float](), list[float]()

@@ -25,7 +25,7 @@ from singletonjob._telemetry.measures import BUCKETS, MEASURES
 from singletonjob.prometheus import exposition
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.telemetry import instrument
-from virtual_loop import Gate, memory, run_virtually, running, the_loop, turn_worker
+from virtual_loop import Gate, memory, run_virtually, running, the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -318,8 +318,7 @@ def test_a_run_that_is_cancelled_or_asks_too_late_ends_its_span_as_cancelled() -
 def sync_app(body: Callable[..., object], sdk: Sdk) -> Coroutine[Any, Any, None]:
     async def main() -> None:
         app = app_of(body, sdk)
-        async with running(app) as one:
-            one.service.worker = turn_worker
+        async with running(app):
             await asyncio.sleep(1.5)
 
     return main()

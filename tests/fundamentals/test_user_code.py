@@ -15,19 +15,13 @@ import pytest
 from singletonjob import Event, IntervalJob, Run, SingletonJobs, Term
 from singletonjob.stores.memory import MemoryStore
 from singletonjob.testing import run_once
-from virtual_loop import Capture, Gate, Replica, holder, memory, nap, run_virtually, running, the_loop, turn_worker
+from virtual_loop import Capture, Gate, Replica, holder, memory, nap, run_virtually, running, the_loop
 from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from virtual_loop import VirtualLoop
-
-
-@pytest.fixture
-def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads keep to virtual time."""
-    monkeypatch.setattr("singletonjob._runtime.service.DaemonWorker", turn_worker)
 
 
 # -- what user code raises -------------------------------------------------------------------------------------------
@@ -186,7 +180,6 @@ class Import(IntervalJob, every="1s", name="job"):
         self.database.close()
 
 
-@pytest.mark.usefixtures("_paced")
 def test_sync_hooks_of_a_sync_job_run_in_its_thread_and_share_what_is_bound_to_that() -> None:
     async def main() -> None:
         app, job = SingletonJobs("pricing", store=memory()), Import()
@@ -210,7 +203,6 @@ def test_run_once_calls_the_sync_hooks_of_a_sync_job_in_its_thread() -> None:
     assert len({thread for _, thread in job.calls}) == 1
 
 
-@pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("which", ["hooks of an async body", "async hooks of a sync body"])
 def test_all_other_hooks_run_on_the_job_loop(which: str) -> None:
     async def main() -> None:
@@ -276,7 +268,6 @@ class Slow(IntervalJob, every="1s", name="job"):
         self.runs.append(self.loop.time())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_a_sync_hook_of_a_sync_job_that_blocks_holds_no_other_job_up_and_the_first_run_comes_after_it() -> None:
     async def main() -> None:
         app, job, ticks = SingletonJobs("pricing", store=memory()), Slow(elected=15.0, stepped_down=4.0), list[float]()
@@ -299,7 +290,6 @@ def test_a_sync_hook_of_a_sync_job_that_blocks_holds_no_other_job_up_and_the_fir
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("hook", ["on_elected", "on_stepped_down"])
 def test_nothing_is_released_before_the_call_of_a_sync_hook_has_really_ended(hook: str) -> None:
     async def main() -> None:
@@ -320,7 +310,6 @@ def test_nothing_is_released_before_the_call_of_a_sync_hook_has_really_ended(hoo
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_a_sync_on_elected_that_raises_or_outlives_its_timeout_gives_the_term_up_when_it_has_ended() -> None:
     async def main() -> None:
         for job in (Slow(elected=8.0), Slow(elected=1.0, error=ValueError("no feed"))):
@@ -347,7 +336,6 @@ def test_a_sync_on_elected_that_raises_or_outlives_its_timeout_gives_the_term_up
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_a_sync_hook_that_outlives_its_term_keeps_the_next_one_away_until_it_has_ended() -> None:
     async def main() -> None:
         gate, job = Gate(memory()), Slow(elected=30.0)
@@ -371,7 +359,6 @@ def test_a_sync_hook_that_outlives_its_term_keeps_the_next_one_away_until_it_has
     run_virtually(main())
 
 
-@pytest.mark.usefixtures("_paced")
 def test_a_sync_on_elected_waits_like_a_sync_run_while_a_renewal_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         job = Slow()
@@ -629,7 +616,6 @@ class BindInThread(Bind, name="job"):
         bound.reset(self.token)
 
 
-@pytest.mark.usefixtures("_paced")
 @pytest.mark.parametrize("kind", [Bind, BindInThread], ids=["async", "sync"])
 def test_each_run_sees_what_was_bound_at_the_start_and_by_on_elected_and_nothing_of_other_runs_and_terms(
     kind: type[Bind],
