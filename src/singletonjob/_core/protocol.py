@@ -1,6 +1,6 @@
 """What a replica and a store say to each other: requests, verdicts, and the store's interface.
 
-Units as in `_model`: durations in seconds, wall-clock instants in microseconds since the epoch, UTC.
+Units as in `values`: durations in seconds, wall-clock instants in microseconds since the epoch, UTC.
 
 A little over 300 lines: one vocabulary, most of which is what its words mean.
 """

@@ -1,4 +1,4 @@
-"""The operating system's clocks. With `_timer`, the only module that reads them.
+"""The operating system's clocks. With `timers`, the only module that reads them.
 
 Two clocks matter. Deadlines of a lease live on the *boot clock*: it never jumps and goes on while the machine is
 suspended, which CLOCK_MONOTONIC on Linux does not (clock_gettime(2)): a leader that slept must find its lease expired.

@@ -1,6 +1,6 @@
 """What the change of a zone's clocks does to the slots of a cron expression, in words.
 
-The rules are those of `_cron.py`: here they are only told. The wall times that a change swallows or repeats are found
+The rules are those of `_core/cron.py`: here they are only told. The wall times that a change swallows or repeats are found
 by the same expression in UTC, where no clock ever changes.
 """
 

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from .._system.clock import SystemClock
 from .answers import METHODS, ROUTES, Answer, answer, refusal
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class HealthServer:
     def _answer(self, method: str, path: str) -> Answer:
         if method not in METHODS or path not in ROUTES:
             return answer(self._app, method, path)
-        now = time.monotonic()
+        now = SystemClock.boot()
         made, kept = self._kept.get(path, (-inf, None))
         if kept is None or now - made >= KEPT_FOR:
             try:

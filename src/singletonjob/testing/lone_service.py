@@ -101,8 +101,10 @@ class LoneService(Service):
             record(event)
             publish(event)
 
-        self.tell = tell
-        self.callbacks = [record]  # otherwise events are made only while somebody subscribes
+        self.tell: Callable[[Event], None] = tell
+        self.callbacks: list[Callable[[Event], None]] = [
+            record
+        ]  # otherwise events are made only while somebody subscribes
 
     def start(self) -> None:
         """Begin to lead, without what would wake the loop again and again: beats, signs of life and cut sleeps."""

@@ -1,4 +1,4 @@
--- One chunk of a replica's batch: each request on its own, by the rules of rules.py. What only Redis knows:
+-- One chunk of a replica's batch: each request on its own, by the rules of stores/rules.py. What only Redis knows:
 -- a lease is held as long as its lock key is there; the key's value is the holder, whatever the state says.
 --
 -- KEYS  the set of job names (not on a Cluster, where it may lie on another node), then for each request the job's
@@ -6,7 +6,7 @@
 -- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
 --       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
---       ten times as long for as many texts. redis_wire.py writes and reads both.
+--       ten times as long for as many texts. wire.py writes and reads both.
 --
 -- All instants are microseconds since the epoch, exact as doubles up to 2^53. Lua's own conversion of numbers to
 -- text drops digits, so numbers from outside stay text, and others go through text().

@@ -1,7 +1,7 @@
 """Leases in Redis or Valkey: one script call per beat for all jobs of a replica, and release notices by pub/sub.
 
-The keys are told in `redis_wire`, the rules in `exchange.lua`. A lease ends by the expiry of its key, so the server's
-clock counts and those of the replicas do not matter. `redis_link` is the connection: one for the beats, one for the
+The keys are told in `wire`, the rules in `exchange.lua`. A lease ends by the expiry of its key, so the server's
+clock counts and those of the replicas do not matter. `link` is the connection: one for the beats, one for the
 notices. The client library is imported when the first of them is opened.
 """
 

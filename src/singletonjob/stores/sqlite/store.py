@@ -2,8 +2,8 @@
 
 One exchange is one IMMEDIATE transaction on a thread of its own, so a slow disk or a locked file never holds up the
 caller's loop. Leases end on the machine's boot clock, which all its processes share; a row whose holder is dead is
-free. `sqlite_place` says where the file may be, `sqlite_file` opens and guards it, `sqlite_holder` tells who is dead,
-and `sqlite_watch` hears of releases and deaths.
+free. `place` says where the file may be, `file` opens and guards it, `holder` tells who is dead,
+and `watch` hears of releases and deaths.
 """
 
 from __future__ import annotations
