@@ -215,6 +215,19 @@ async def test_a_test_that_gives_up_waiting_cancels_the_body() -> None:
     assert not [task for task in asyncio.all_tasks() if "singletonjob" in task.get_name()]
 
 
+async def test_a_test_that_gives_up_waiting_does_not_wait_for_a_body_in_a_thread() -> None:
+    loop, end = asyncio.get_running_loop(), threading.Event()
+    begun = loop.time()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await run_once(lambda: end.wait(20))
+        assert loop.time() - begun < 5
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    finally:
+        end.set()
+
+
 def test_a_class_form_runs_with_its_hooks_and_keywords() -> None:
     said: list[object] = []
 

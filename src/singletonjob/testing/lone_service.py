@@ -37,6 +37,9 @@ NODE = "test-00000000"
 FOREVER = 2e9
 """Seconds. One third of it, the time that a call to the store may take, is longer than a virtual world lasts."""
 
+LEFT_BEHIND_AFTER = 0.5
+"""Seconds that a run has for its end after its test has given up waiting."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options(AppOptions):
@@ -126,11 +129,17 @@ class LoneService(Service):
         heartbeat.start_here().add_done_callback(ended)
 
     async def stop_at_once(self) -> None:
-        """Stop as where the loop is torn down: runs in flight are cancelled."""
+        """Stop as where the loop is torn down: runs in flight are cancelled, and left behind if they go on."""
         stopping = self._begin_stop()
         await asyncio.sleep(0)  # a task that is cancelled before its first step does nothing at all
+        self._heartbeat.post(self._shorten_drains)
         stopping.cancel()
         await asyncio.wait({stopping})
+
+    def _shorten_drains(self, now: float) -> None:
+        elector: Any = self._elector
+        for seat in elector._seats.values():  # noqa: SLF001 - the grace of a job is what its options say
+            seat.drain_until = min(seat.drain_until, now + LEFT_BEHIND_AFTER)
 
     def lose(self, job: str) -> None:
         """End the job's term as if the lease were somebody else's from this moment on."""
