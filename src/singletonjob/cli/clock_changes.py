@@ -1,7 +1,7 @@
 """What the change of a zone's clocks does to the slots of a cron expression, in words.
 
-The rules are those of `_core/cron.py`: here they are only told. The wall times that a change swallows or repeats are found
-by the same expression in UTC, where no clock ever changes.
+The rules are those of `_core/cron.py`; this module only reports them. The wall times that a change skips or repeats are
+found by the same expression in UTC, where no clock ever changes.
 """
 
 from __future__ import annotations
