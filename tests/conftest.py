@@ -37,6 +37,18 @@ for _name in [n for n in os.environ if n.startswith(("SINGLETONJOB_", "KUBERNETE
     del os.environ[_name]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seconds that the tests of each directory took, those of several workers added up."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                directory = "/".join(report.nodeid.split("/")[:2])
+                seconds[directory] = seconds.get(directory, 0.0) + report.duration
+    for directory, took in sorted(seconds.items()):
+        terminalreporter.write_line(f"{took:7.1f} s  {directory}")
+
+
 @pytest.fixture
 def logs() -> Iterator[Capture]:
     from virtual_loop import Capture
