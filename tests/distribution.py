@@ -22,7 +22,7 @@ __all__ = ["check", "contents", "sdist_faults", "wheel_faults"]
 
 ROOT = Path(__file__).parents[1]
 
-PACKAGED = ("*.py", "*.lua", "py.typed")
+PACKAGED = ("*.py", "*.lua", "py.typed", "README.md")
 """Of the package nothing else is there; what a wheel holds is exactly these, and its metadata."""
 
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
