@@ -90,7 +90,10 @@ def overlaps(plan: Plan, history: Observed) -> tuple[list[float], list[float]]:
 
 
 def _is_unguarded(case: Case, overlap: Overlap) -> bool:
-    """True if a running server lost the older lease, the newer leader had not been following, and it was short."""
+    """True if a running server lost the older lease, the newer leader had not been following, and it was short.
+
+    Short: the older leader ended its run when it heard of the loss or, if it stood still then, when it woke.
+    """
     assert isinstance(case.history, Observed)
     older, newer = overlap.older, overlap.newer
     granted = (case.history.leases[older.job, older.token].granted, case.history.leases[newer.job, newer.token].granted)
@@ -108,7 +111,9 @@ def _is_unguarded(case: Case, overlap: Overlap) -> bool:
     hears = settings.heartbeat_interval + settings.call_timeout
     if _disturbed(case, older.process, lost - settings.lock_expiry, granted[1] + hears):
         hears = settings.lock_expiry - settings.margin  # the old leader cannot ask, so its own deadline must end it
-    return overlap.ended <= granted[1] + hears + UNWINDING * settings.margin + DRIFT
+    heard = granted[1] + hears
+    woke_late = older.started <= heard and case.excused(older, heard)
+    return woke_late or overlap.ended <= heard + UNWINDING * settings.margin + DRIFT
 
 
 def _was_following(case: Case, process: str, job: str, held: float, lost: float, granted: float) -> bool:

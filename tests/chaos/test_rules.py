@@ -242,6 +242,21 @@ def test_an_old_leader_that_is_cut_off_may_run_until_its_own_deadline_beside_one
     assert found is None
 
 
+@pytest.mark.parametrize("unwound", [True, False])
+def test_an_old_leader_whose_loop_stands_still_when_it_would_hear_of_the_loss_ends_its_run_when_it_wakes(
+    made: Round, unwound: bool
+) -> None:
+    woke = THIRD + HEARD + 1.5
+    end = woke + (0.02 if unwound else 2 * PLAN.margin)
+    made.run("a", "tick", 5.5, end, granted=FIRST)
+    made.stands_still("a", THIRD + 0.2, woke)  # after the new leader began: only its hearing is put off
+    made.stands_still("b", -1, THIRD - 0.5)
+    made.loses(FLUSHED)
+    made.run("b", "tick", THIRD + 0.1, end, granted=THIRD)
+    found, _ = made.finish()
+    assert (found is None) == unwound
+
+
 @pytest.mark.parametrize("kind", sorted(FORGETS))
 def test_a_slot_runs_again_only_where_a_running_server_went_back_to_an_old_state(made: Round, kind: str) -> None:
     made.run("a", "close", 1.0, 1.1, granted=FIRST, due=1.0)
