@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from redis.crc import key_slot
@@ -128,11 +128,10 @@ class Cluster:
         """The node that serves the key, as the first live one knows."""
         return self._owner(key, self._slots())
 
-    def job_on(self, node: Server, project: str = "p", number: int = 0) -> str:
-        """The name of a job whose lock lies on that node, and is not that of another number."""
+    def project_on(self, node: Server) -> str:
+        """The name of a project whose keys lie on that node."""
         slots = self._slots()
-        jobs = (job for at in count() if self._owner(f"{project}:{(job := f'j{at}')}:lock", slots) is node)
-        return next(islice(jobs, number, None))
+        return next(name for at in count() if self._owner(f"{{{(name := f'p{at}')}}}", slots) is node)
 
     def client(self, key: str) -> redis.Redis:
         """A client of the node that serves the key; close it."""

@@ -1,12 +1,10 @@
-"""A server whose clock is set wrong, alone or in a Cluster: nobody can move a real one's. It keeps no leases."""
+"""A server that says what a test wants: of its up-time, or of the nodes of a Cluster. It keeps no leases."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING
-
-from singletonjob._system.clock import SystemClock
 
 if TYPE_CHECKING:
     from typing import Self
@@ -15,22 +13,17 @@ __all__ = ["FakeNode"]
 
 
 class FakeNode:
-    """Renews whatever it is asked to, unless that comes too late on its clock, which is `ahead` seconds off.
+    """Grants nothing and renews whatever it is asked to.
 
-    `step` is added to the clock from now on; `void_at` is what the calls said in order, `voids` how many were late.
-    `serves` is its range of slots, `peers` are all nodes of the Cluster, `up_for` its up-time in seconds.
+    `up_for` is its up-time in seconds; `owner` the node that serves all slots, as it says; `served` counts the calls of
+    the script.
     """
 
-    def __init__(self, ahead: float) -> None:
-        self.ahead = ahead
-        self.step = 0.0
-        self.void_at: list[int] = []
-        self.voids = 0
+    def __init__(self) -> None:
         self.port = 0
         self.up_for = 1000
-        self.serves = (0, 16383)
-        self.peers: tuple[FakeNode, ...] = (self,)
-        self._clock = SystemClock()
+        self.owner = self
+        self.served = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -45,10 +38,6 @@ class FakeNode:
         while self._writers:
             await asyncio.sleep(0)
 
-    def clock_at(self, boot: float) -> int:
-        """What its clock shows at a moment of the boot clock, in microseconds."""
-        return int((boot + self.ahead + self.step + 1e9) * 1e6)
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -58,21 +47,16 @@ class FakeNode:
         writer.close()
 
     def _answer(self, command: list[bytes]) -> bytes:
-        now = self.clock_at(self._clock.boot())
         match [part.upper() for part in command[:2]]:
             case [b"TIME"]:
-                return _packed([b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)])
+                return _packed([b"1000000000", b"0"])
             case [b"INFO"]:
                 return _packed(b"uptime_in_seconds:%d\r\n" % self.up_for)
             case [b"CLUSTER", b"SLOTS"]:
-                return _packed([[*node.serves, [b"127.0.0.1", node.port, b"id"]] for node in self.peers])
+                return _packed([[0, 16383, [b"127.0.0.1", self.owner.port, b"id"]], [0, -1, [b"127.0.0.1", self.port]]])
             case [b"EVALSHA", _]:
-                void_at = int(command[3 + int(command[2]) + 1])
-                self.void_at.append(void_at)
-                if now > void_at:
-                    self.voids += 1
-                    return _packed([b"%d" % now])
-                return _packed([b"%d" % now, b"", b"", b"N"])
+                self.served += 1
+                return _packed([b"1000000000000000", b"", b"", b"N"])
             case _:
                 return b"-ERR unknown command\r\n"
 

@@ -34,7 +34,7 @@ def lock(job: str = "tick", project: str = "pricing") -> str:
 
 
 def state(job: str = "tick", project: str = "pricing") -> str:
-    return f"{{{lock(job, project)}}}:state"
+    return f"{lock(job, project)}:state" if project.startswith("{") else f"{{{lock(job, project)}}}:state"
 
 
 class RedisFleet(Fleet):

@@ -12,14 +12,16 @@ from singletonjob import StoreError
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Acquire, Batch, Granted, Progress, Release, Renew
 from singletonjob.stores.redis.address import address_from_url
+from singletonjob.stores.redis.cluster import cluster_from_url
 from singletonjob.stores.redis.sentinel import service_from_url
 from singletonjob.stores.redis.store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from singletonjob.stores import LeaseStore
     from singletonjob.stores.protocol import Reply, Request, Verdict
+    from singletonjob.stores.redis.address import Place
 
 __all__ = ["acquire", "ask", "fails", "opened", "read", "release", "renew", "token_of", "unread"]
 
@@ -62,8 +64,9 @@ async def fails(store: LeaseStore, request: Request, bound: float = 5.0) -> Stor
 
 @asynccontextmanager
 async def opened(url: str, **options: float) -> AsyncIterator[RedisStore]:
-    """A store on a server, or on the one that a Sentinel names, that has made its reading."""
-    store = RedisStore(service_from_url(url) if "+sentinel:" in url else address_from_url(url), **options)
+    """A store on a server, on the one that a Sentinel names or on a Cluster, that has made its reading."""
+    kinds: dict[str, Callable[[str], Place]] = {"redis+cluster": cluster_from_url, "redis+sentinel": service_from_url}
+    store = RedisStore(kinds.get(url.partition(":")[0], address_from_url)(url), **options)
     try:
         await read(store)
         yield store

@@ -119,7 +119,7 @@ async def test_a_reading_tells_the_servers_clock_and_since_when_it_is_up(
 
 
 async def test_s8_a_server_whose_clock_was_set_back_after_its_start_may_have_started_just_now() -> None:
-    async with FakeNode(ahead=0) as server:
+    async with FakeNode() as server:
         server.up_for = -3540
         store = from_url(f"redis://127.0.0.1:{server.port}")
         assert (await store.exchange(Batch(project="p", node="a", bound=5.0))).up_for == 0

@@ -1,14 +1,14 @@
-"""The Cluster store on real Clusters of three masters: slots that move, nodes that die, and whom that concerns."""
+"""A project on a real Cluster of three masters: its one slot may move, and the node of that slot may die or hang."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
+import re
 import signal
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,45 +16,30 @@ import pytest
 
 from clusters import Cluster
 from fake_node import FakeNode
+from integration.test_redis_apps import HEARTBEAT, LONG, One, started
+from integration.test_redis_sentinel import overlap
+from redis_replicas import lock
+from replicas import boot
 from servers import OLDEST, Server, free_port
-from singletonjob import SingletonJobs, StoreError
-from singletonjob._core.errors import StoreUnavailable
-from singletonjob._system.clock import SystemClock
+from singletonjob._core.errors import StoreError, StoreUnavailable
 from singletonjob.stores import from_url
-from singletonjob.stores.protocol import (
-    Acquire,
-    Batch,
-    Failed,
-    Granted,
-    Inspectable,
-    JobView,
-    Progress,
-    Release,
-    Released,
-    Renew,
-    Renewed,
-)
+from singletonjob.stores.protocol import Acquire, Batch, Granted, Inspectable, Progress, Release, Released, Renewed
+from store_calls import acquire, ask, fails, opened, read, release, renew, token_of, unread
 from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
-    from singletonjob.stores import LeaseStore
-    from singletonjob.stores.protocol import Reply, Request
+    from virtual_loop import Capture
 
-FAST: dict[str, Any] = {
-    "lock_expiry": "1s",
-    "heartbeat_interval": "300ms",
-    "max_backoff_delay": "500ms",
-    "amnesia_guard": False,
-}
+PAGE = (Path(__file__).parents[2] / "docs" / "redis-cluster.md").read_text()
 
-RIGHTS = next(
-    line.split()[5:]
-    for line in (Path(__file__).parents[2] / "docs" / "redis-cluster.md").read_text().splitlines()
-    if line.startswith("ACL SETUSER worker on >secret ")
-)
-"""What the page lists, for the project `pricing`."""
+(LINE,) = re.findall(r"^ACL SETUSER worker on >secret (.*)$", PAGE, re.MULTILINE)
+
+RIGHTS = [right.replace("{pricing}", "{p}") for right in LINE.split()]
+"""The rights of the project `p`, as the page lists them."""
+
+LOCK, STATE = lock("j", "{p}"), "{p}:j:lock:state"
 
 
 @pytest.fixture(scope="module")
@@ -63,41 +48,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(autouse=True)
-def empty(cluster: Cluster) -> None:
+@pytest.fixture
+def source(cluster: Cluster) -> Server:
+    """The node that serves the slot of the project `p`; the Cluster is empty."""
     for node in cluster.nodes:
-        if node.process is None:  # a test that failed left it so
+        if node.process is None:  # a test that failed left the node so
             node.start()
+    cluster.end_move(LOCK, cluster.owner(LOCK))
     cluster.flush()
+    return cluster.owner(LOCK)
 
 
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[LeaseStore]:
-    """A store that has made its reading."""
-    store = from_url(url)
-    try:
-        await store.exchange(Batch("p", "me", 5.0))
-        yield store
-    finally:
-        await store.close()
-
-
-async def ask(store: LeaseStore, *requests: Request, bound: float = 5.0, void_at: int | None = None) -> Reply:
-    return await store.exchange(Batch("p", "me", bound, void_at, requests))
-
-
-def acquire(job: str, number: int = 1, lock_expiry: float = 60) -> Acquire:
-    return Acquire(job, number, lock_expiry, 0)
-
-
-def renew(job: str, token: int) -> Renew:
-    return Renew(job, token, 60, Progress())
-
-
-async def tokens(store: LeaseStore, *jobs: str, number: int = 1) -> list[int]:
-    verdicts = (await ask(store, *(acquire(job, number) for job in jobs))).verdicts
-    assert all(isinstance(verdict, Granted) for verdict in verdicts), verdicts
-    return [verdict.token for verdict in verdicts if isinstance(verdict, Granted)]
+@pytest.fixture
+def to(cluster: Cluster, source: Server) -> Server:
+    """Another node."""
+    return next(node for node in cluster.nodes if node is not source)
 
 
 def errors(cluster: Cluster, code: str) -> int:
@@ -106,327 +71,264 @@ def errors(cluster: Cluster, code: str) -> int:
     return sum(int(one.get(f"errorstat_{code}", {"count": 0})["count"]) for one in found)
 
 
-# -- one exchange for all nodes --------------------------------------------------------------------------------------
+def move(cluster: Cluster, to: Server) -> None:
+    cluster.begin_move(LOCK, to)
+    cluster.move_keys(LOCK, to)
+    cluster.end_move(LOCK, to)
+
+
+# -- one slot for a project ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys([OLDEST, "valkey-9"]))
-async def test_c89_hundreds_of_jobs_on_all_nodes_go_in_one_exchange_and_notices_are_heard_on_each_node(
-    cluster: Cluster, kind: str, tmp_path: Path
+async def test_c89_all_keys_of_a_project_share_one_slot_and_hundreds_of_jobs_go_in_one_exchange(
+    cluster: Cluster, source: Server, kind: str, tmp_path: Path
 ) -> None:
-    jobs = [f"job-{number}" for number in range(200)]
+    jobs = sorted(f"job-{number}" for number in range(250))
     with contextlib.nullcontext(cluster) if kind == OLDEST else Cluster(tmp_path, kind) as cluster:
         crossed, moved = errors(cluster, "CROSSSLOT"), errors(cluster, "MOVED")
         async with opened(cluster.url) as store:
-            found = dict(zip(jobs, await tokens(store, *jobs), strict=True))
-            verdicts = (await ask(store, *(renew(job, token) for job, token in found.items()))).verdicts
-            assert set(verdicts) == {Renewed()}
-            assert [view.job for view in await store.peek("p")] == sorted(jobs)
-            owners = {cluster.owner(f"p:{job}:lock").port for job in jobs}
-            assert len(owners) == 3
-            released: set[str] = set()
-            for node in cluster.nodes:  # wherever somebody listens, what is published by a script elsewhere arrives
-                listening = from_url(f"redis://127.0.0.1:{node.port}/0")
-                async with asyncio.timeout(10), aclosing(listening.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
-                    assert await anext(notices) == frozenset()
-                    for other in cluster.nodes:
-                        job = next(job for job in jobs if cluster.owner(f"p:{job}:lock") is other)
-                        jobs.remove(job)
-                        await ask(store, Release(job, 1, Progress()))
-                        while (heard := await anext(notices)) <= released:
-                            pass  # what one node has told already, another one may tell later
-                        assert heard == {job}
-                        released.add(job)
-                await listening.close()
+            batch = Batch("p", "me", 5.0)
+            requests = tuple(Acquire(job, number, 60, 0) for number, job in enumerate(jobs, 1))
+            granted = (await store.exchange(batch._replace(requests=requests))).verdicts
+            assert {type(verdict) for verdict in granted} == {Granted}
+            assert [view.job for view in await store.peek("p")] == jobs
+            async with asyncio.timeout(10), aclosing(store.notices("p")) as notices:
+                assert await anext(notices) == frozenset()
+                await store.exchange(batch._replace(requests=(Release(jobs[7], 8, Progress()),)))
+                assert await anext(notices) == {jobs[7]}
         assert (errors(cluster, "CROSSSLOT"), errors(cluster, "MOVED")) == (crossed, moved)
+        with cluster.client(LOCK) as client:
+            keys = {str(key) for key in client.scan_iter(count=1000)}
+        assert keys == {
+            "{p}:jobs",
+            *(lock(job, "{p}") for job in jobs if job != jobs[7]),
+            *(f"{{p}}:{job}:lock:state" for job in jobs),
+        }
 
 
-async def test_requests_need_a_reading_and_a_closed_store_answers_nothing(cluster: Cluster) -> None:
-    store = from_url(cluster.url)
-    with pytest.raises(StoreUnavailable, match="a reading comes first"):
-        await ask(store, acquire("j"))
-    await store.exchange(Batch("p", "me", 5.0))
-    await tokens(store, "j")
-    await store.close()
-    with pytest.raises(StoreUnavailable, match="closed"):
-        await ask(store, acquire("j", 2))
-
-
-async def test_the_clock_of_the_store_is_this_machine_s_boot_clock(cluster: Cluster) -> None:
-    clock = SystemClock()
+async def test_two_projects_of_one_store_are_each_asked_of_their_own_node(cluster: Cluster, to: Server) -> None:
+    other = cluster.project_on(to)
     async with opened(cluster.url) as store:
-        before = clock.boot()
-        reply = await ask(store, acquire("j"), void_at=int((before + 5.0) * 1e6))
-        assert isinstance(reply.verdicts[0], Granted)
-        assert before <= reply.clock / 1e6 <= clock.boot()
-        late = await ask(store, acquire("j", 2), void_at=int((clock.boot() - 0.001) * 1e6))
-        assert (late.void, late.verdicts) == (True, ())
+        await token_of(store)
+        batch = Batch(other, "me", 5.0)
+        await store.exchange(batch)
+        await store.exchange(batch._replace(requests=(acquire(),)))
+        assert await ask(store, release()) == Released(mine=True)
+        assert [view.holder for view in await store.peek(other)] == ["me"]
 
 
-async def test_each_node_gets_the_time_on_its_own_clock_and_one_that_calls_it_late_is_asked_once_more() -> None:
-    async with FakeNode(ahead=3600.0) as first, FakeNode(ahead=-7200.0) as second:
-        first.serves, second.serves = (0, 8191), (8192, 16383)
-        first.peers = second.peers = (first, second)
-        clock = SystemClock()
-        async with opened(f"redis+cluster://127.0.0.1:{first.port}") as store:
-            jobs = [f"j{number}" for number in range(40)]
-            void_at = clock.boot() + 5.0
-            reply = await ask(store, *(renew(job, 7) for job in jobs), void_at=int(void_at * 1e6))
-            assert set(reply.verdicts) == {Renewed()}
-            assert first.voids == second.voids == 0
-            for node in (first, second):
-                assert node.void_at
-                assert all(0 <= node.clock_at(void_at) - each < 100_000 for each in node.void_at)
-            first.step = 50.0  # its clock jumped: what was read before is far too early
-            void_at = clock.boot() + 5.0
-            reply = await ask(store, *(renew(job, 7) for job in jobs), void_at=int(void_at * 1e6))
-            assert set(reply.verdicts) == {Renewed()}
-            assert first.voids > 0
-            assert second.voids == 0
-            assert 0 <= first.clock_at(void_at) - first.void_at[-1] < 100_000
+# -- a slot that moves -----------------------------------------------------------------------------------------------
 
 
-# -- slots that move -------------------------------------------------------------------------------------------------
-
-
-async def test_a_slot_that_moves_costs_no_lease(cluster: Cluster) -> None:
-    source, to = cluster.nodes[0], cluster.nodes[1]
-    job = cluster.job_on(source)
-    key = f"p:{job}:lock"
+async def test_a_slot_that_moves_costs_no_lease_and_takes_the_state_along(
+    cluster: Cluster, source: Server, to: Server
+) -> None:
     async with opened(cluster.url) as store:
-        (token,) = await tokens(store, job)
+        token = await token_of(store)
         asked, moved = errors(cluster, "ASK"), errors(cluster, "MOVED")
-        cluster.begin_move(key, to)
-        assert (await ask(store, renew(job, token))).verdicts == (Renewed(),)
-        assert sorted(cluster.move_keys(key, to)) == [key, f"{{{key}}}:state"]
-        assert (await ask(store, renew(job, token))).verdicts == (Renewed(),)
-        assert (await store.peek("p"))[0].token == token
-        assert errors(cluster, "ASK") > asked
-        assert (await ask(store, renew(job, token))).verdicts == (Renewed(),)
-        cluster.end_move(key, to)
-        assert errors(cluster, "MOVED") == moved
-        for _ in range(3):
-            assert (await ask(store, renew(job, token))).verdicts == (Renewed(),)
+        cluster.begin_move(LOCK, to)
+        assert await ask(store, renew(token)) == Renewed()
+        assert sorted(cluster.move_keys(LOCK, to)) == [LOCK, STATE, "{p}:jobs"]
+        for _ in range(2):  # the old node has nothing left, and the new one does not serve the slot yet
+            assert isinstance(await fails(store, renew(token)), StoreUnavailable)
+            await read(store)
+        assert errors(cluster, "ASK") == asked + 2
+        cluster.end_move(LOCK, to)
+        assert isinstance(await fails(store, renew(token)), StoreUnavailable)
         assert errors(cluster, "MOVED") == moved + 1
-        assert (await ask(store, Release(job, 1, Progress()))).verdicts == (Released(mine=True),)
-        (view,) = await store.peek("p")
-        assert view._replace(standby=None, wall=None) == JobView(job=job)
-    assert errors(cluster, "CROSSSLOT") == 0
+        await read(store)
+        assert await ask(store, renew(token)) == Renewed()
+        assert [(view.holder, view.token) for view in await store.peek("p")] == [("me", token)]
+        assert await ask(store, release()) == Released(mine=True)
+        with to.client() as client:
+            assert client.exists(LOCK, STATE) == 1
 
 
-async def test_a_lease_that_is_free_while_its_slot_moves_is_refused_until_it_has_moved(cluster: Cluster) -> None:
-    source, to = cluster.nodes[0], cluster.nodes[1]
-    job, other = cluster.job_on(source), cluster.job_on(to)
-    key = f"p:{job}:lock"
+async def test_a_lease_that_is_free_while_its_slot_moves_is_given_only_after_the_move(
+    cluster: Cluster, source: Server, to: Server
+) -> None:
     async with opened(cluster.url) as store:
-        cluster.begin_move(key, to)
-        failed, granted = (await ask(store, acquire(job, 1), acquire(other, 2))).verdicts
-        assert isinstance(failed, Failed)
-        assert "moving" in failed.error
-        assert isinstance(granted, Granted)
-        cluster.end_move(key, to)
-        await tokens(store, job, number=3)
+        token = await token_of(store)
+        await ask(store, release())
+        cluster.begin_move(LOCK, to)
+        # The state is here and the lock is not: TRYAGAIN, or ASK from Redis 6.2.
+        assert isinstance(await fails(store, acquire(2)), StoreUnavailable)
+        cluster.move_keys(LOCK, to)
+        await read(store)
+        assert isinstance(await fails(store, acquire(3)), StoreUnavailable)
+        for node in cluster.nodes:
+            with node.client() as client:
+                assert client.keys(LOCK) == []
+        cluster.end_move(LOCK, to)
+        await read(store)
+        assert await token_of(store, 4) > token
 
 
-async def test_a_leader_is_not_disturbed_while_its_slot_moves(cluster: Cluster) -> None:
-    source, to = cluster.nodes[2], cluster.nodes[0]
-    job = cluster.job_on(source, "pricing")
-    key = f"pricing:{job}:lock"
-    ran: set[tuple[str, int]] = set()
-    async with app_of(cluster.url, [job], ran) as app:
-        await until(lambda: ran)
+async def test_while_the_slot_of_a_project_moves_its_leader_goes_on_alone_and_another_takes_over_on_the_new_node(
+    cluster: Cluster, source: Server, to: Server
+) -> None:
+    a, b = (One(who, cluster.url, project="p", **LONG) for who in "ab")
+    key = lock(project="{p}")
+    async with started(a, b):
+        began = boot()
+        with source.client(decode_responses=True) as client:
+            token = client.hget(f"{key}:state", "token")
         cluster.begin_move(key, to)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2 * HEARTBEAT)
         cluster.move_keys(key, to)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2 * HEARTBEAT)
         cluster.end_move(key, to)
-        await asyncio.sleep(1.0)
-        assert app.is_leader(job)
-        assert len(ran) == 1
+        with to.client(decode_responses=True) as client:
+            await until(lambda: client.pttl(key) > 5000 - 1000 * HEARTBEAT, what="a renewal on the new node")
+            assert client.hget(f"{key}:state", "token") == token
+            assert (a.leads, b.leads, b.runs) == (True, False, [])
+            await until(lambda: client.pubsub_numsub("{p}:notice")[0][1] == 2, what="subscriptions on the new node")
+        await a.app.__aexit__(None, None, None)
+        await until(lambda: b.runs)
+        assert b.first - a.last < HEARTBEAT
+        assert overlap(began, a, b) == 0
+
+
+async def test_a_slot_that_was_given_away_without_its_keys_makes_no_two_leaders(
+    cluster: Cluster, source: Server, to: Server
+) -> None:
+    a, b = (One(who, cluster.url, project="p", **LONG) for who in "ab")
+    async with started(a, b):
+        began = boot()
+        with source.client() as client:
+            client.flushall()
+        cluster.end_move(LOCK, to)
+        await until(lambda: any(one.starts(began + 3 * HEARTBEAT) for one in (a, b)))
+        await asyncio.sleep(HEARTBEAT)
+        assert overlap(began, a, b) == 0
+
+
+async def test_a_subscription_follows_the_slot(cluster: Cluster, source: Server, to: Server) -> None:
+    async with opened(cluster.url, ping_interval=0.1) as store:
+        async with asyncio.timeout(10), aclosing(store.notices("p")) as notices:
+            assert await anext(notices) == frozenset()
+            move(cluster, to)
+            with pytest.raises(StoreUnavailable, match="is the server no more"):
+                await anext(notices)
+        async with asyncio.timeout(10), aclosing(store.notices("p")) as notices:
+            assert await anext(notices) == frozenset()
+            assert cluster.run(to, "PUBSUB", "NUMSUB", "{p}:notice") == ["{p}:notice", 1]
+
+
+async def test_s8_a_node_that_the_slot_moved_to_says_how_young_it_is(
+    cluster: Cluster, source: Server, to: Server
+) -> None:
+    await until(lambda: cluster.run(source, "INFO", "server")["uptime_in_seconds"] >= 2)
+    async with opened(cluster.url) as store:
+        assert ((await read(store)).up_for or 0) >= 2
+        to.kill()
+        to.start()
+        await until(lambda: cluster.facts(to)["cluster_state"] == "ok")
+        await until(lambda: cluster.facts(source)["cluster_slots_ok"] == "16384")
+        move(cluster, to)
+        await fails(store, renew(1))
+        young = (await read(store)).up_for
+        assert young is not None
+        assert young <= cluster.run(to, "INFO", "server")["uptime_in_seconds"]
+        assert young < cluster.run(source, "INFO", "server")["uptime_in_seconds"]
+
+
+async def test_s1_what_a_node_says_counts_only_while_another_one_names_it_as_the_owner() -> None:
+    async with FakeNode() as old, FakeNode() as new:
+        new.owner = old
+        async with opened(f"redis+cluster://127.0.0.1:{old.port},127.0.0.1:{new.port}") as store:
+            assert await ask(store, renew(1)) == Renewed()
+            new.owner = new
+            # The old one still takes itself for the owner, as one does that was frozen while it was replaced.
+            assert "is the server no more" in str(await fails(store, renew(1)))
+            assert (old.served, new.served) == (2, 0)
+            old.owner = new
+            await read(store)
+            assert await ask(store, renew(1)) == Renewed()
+            assert (old.served, new.served) == (2, 1)
 
 
 # -- nodes that die --------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def app_of(url: str, jobs: list[str], ran: set[tuple[str, int]]) -> AsyncIterator[SingletonJobs]:
-    app = SingletonJobs("pricing", store=url, node_id="n", **FAST)
-
-    async def body(run: Any) -> None:
-        ran.add((run.job, run.token))  # two jobs may have one token: each counts by its node's clock
-
-    for job in jobs:
-        app.fixed_rate("20ms", name=job)(body)
-    async with app:
-        yield app
-
-
-async def test_c89_a_master_that_dies_costs_its_own_jobs_and_no_others_and_comes_back(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+async def test_c89_a_node_that_dies_costs_its_own_projects_alone_and_they_go_on_when_it_comes_back(
+    cluster: Cluster, source: Server, to: Server, logs: Capture
 ) -> None:
-    jobs = [cluster.job_on(node, "pricing") for node in cluster.nodes]
-    lost = [jobs[1], cluster.job_on(cluster.nodes[1], "pricing", 1)]
-    ran: set[tuple[str, int]] = set()
-    async with app_of(cluster.url, [*jobs, lost[1]], ran) as app:
-        await until(lambda: all(app.is_leader(job) for job in [*jobs, *lost]))
-        await until(lambda: len(ran) == 4)
-        caplog.clear()
-        caplog.set_level(logging.INFO, "singletonjob")
-        cluster.nodes[1].kill()
-        killed = time.monotonic()
-        await until(lambda: not any(app.is_leader(job) for job in lost))
-        assert time.monotonic() - killed < 1.5
-        with pytest.raises(StoreUnavailable, match=str(cluster.nodes[1].port)):
-            await from_url(cluster.url).peek("pricing")
-        await asyncio.sleep(0.6)
-        assert app.is_leader(jobs[0])
-        assert app.is_leader(jobs[2])
-        assert len(ran) == 4
-        await until(lambda: {app.health().jobs[job] for job in lost} == {"store_down"})
-        assert [app.health().jobs[job] for job in (jobs[0], jobs[2])] == ["leading"] * 2
-        assert app.health().live
-        # The node's refusal is said once, not for each of its jobs, and each of these once that it is lost.
-        said = [getattr(record, "event", "") for record in caplog.records]
-        assert (said.count("job-error"), said.count("lost")) == (1, 2), caplog.text
-        cluster.nodes[1].start()
-        await until(lambda: all(app.is_leader(job) for job in [*jobs, *lost]))
-        assert app.health().status == "ok"
-        assert len(ran) >= 4
+    one = One("a", cluster.url, project="p")
+    other = One("b", cluster.url, project=cluster.project_on(to))
+    async with one.app, other.app:
+        await until(lambda: one.runs and other.runs)
+        source.kill()
+        await until(lambda: not one.leads)
+        with pytest.raises(StoreUnavailable, match=rf":{source.port}\b"):
+            await from_url(cluster.url).peek("p")
+        await asyncio.sleep(2 * HEARTBEAT)
+        assert one.app.health().jobs["tick"] == "store_down"
+        assert f"127.0.0.1:{source.port}" in logs.of("heartbeat-error")[0].getMessage()
+        source.start()
+        again = boot()
+        await until(lambda: one.starts(again))
+        assert other.app.stats()["tick"].terms == 1
+        pauses = [later - earlier for (earlier, _), (later, _) in zip(other.runs, other.runs[1:], strict=False)]
+        assert max(pauses) < 1.0  # of the default 20 ms
 
 
-async def test_a_node_that_says_nothing_costs_no_more_than_the_bound_and_no_other_job(cluster: Cluster) -> None:
-    frozen = cluster.nodes[1]
-    jobs = [cluster.job_on(node) for node in cluster.nodes]
-    assert frozen.process is not None
+async def test_a_node_that_says_nothing_costs_no_more_than_the_bound(cluster: Cluster, source: Server) -> None:
+    assert source.process is not None
     async with opened(cluster.url) as store:
-        first, second, third = await tokens(store, *jobs)
-        os.kill(frozen.process.pid, signal.SIGSTOP)
+        token = await token_of(store)
+        os.kill(source.process.pid, signal.SIGSTOP)
         try:
-            begun = time.monotonic()
-            requests = [renew(job, token) for job, token in zip(jobs, (first, second, third), strict=True)]
-            verdicts = (await ask(store, *requests, bound=0.6)).verdicts
-            assert time.monotonic() - begun < 0.6 + 0.3
-            assert [type(verdict) for verdict in verdicts] == [Renewed, Failed, Renewed]
+            for call in (ask(store, renew(token), 0.6), read(store, 0.6)):
+                begun = time.monotonic()
+                with pytest.raises(StoreUnavailable, match="no answer"):
+                    await call
+                assert time.monotonic() - begun < 0.6 + 0.3
         finally:
-            os.kill(frozen.process.pid, signal.SIGCONT)
-        await until(lambda: cluster.run(frozen, "PING"))
-        assert set((await ask(store, *requests)).verdicts) == {Renewed()}
+            os.kill(source.process.pid, signal.SIGCONT)
+        await read(store)
+        assert await ask(store, renew(token)) == Renewed()
 
 
-async def test_s4_a_lease_asked_for_in_vain_is_not_released_before_the_call_is_void(cluster: Cluster) -> None:
-    frozen = cluster.nodes[1]
-    job, other = cluster.job_on(frozen), cluster.job_on(cluster.nodes[0])
-    clock = SystemClock()
-    assert frozen.process is not None
-    async with opened(cluster.url) as store:
-        # Another lease of the node, so that it is connected.
-        await tokens(store, cluster.job_on(frozen, number=1), other)
-        os.kill(frozen.process.pid, signal.SIGSTOP)
-        try:
-            begun = clock.boot()
-            void_at = begun + 1.0
-            failed, granted = (
-                await ask(store, acquire(job, 2), acquire(other, 3), bound=1.0, void_at=int(void_at * 1e6))
-            ).verdicts
-            assert (type(failed), type(granted)) == (Failed, Granted)
-            assert clock.boot() < void_at, "the machine is too slow for this test"
-            (held,) = (await ask(store, Release(job, 2, Progress()))).verdicts
-            assert isinstance(held, Failed)
-            assert "may still be carried out" in held.error
-            await asyncio.sleep(void_at + 0.01 - clock.boot())
-        finally:
-            os.kill(frozen.process.pid, signal.SIGCONT)
-        assert (await ask(store, Release(job, 2, Progress()))).verdicts == (Released(mine=False),)
-        with cluster.client(f"p:{job}:lock") as client:
-            assert client.exists(f"p:{job}:lock") == 0  # what came late did nothing
-
-
-async def test_a_call_that_a_node_runs_in_time_though_its_answer_was_not_waited_for_is_released_by_its_number(
-    cluster: Cluster,
+async def test_a_node_of_other_projects_that_says_nothing_costs_one_exchange_a_part_of_its_time(
+    cluster: Cluster, source: Server
 ) -> None:
-    frozen = cluster.nodes[1]
-    job, other = cluster.job_on(frozen), cluster.job_on(cluster.nodes[0])
-    key = f"p:{job}:lock"
-    clock = SystemClock()
-    assert frozen.process is not None
+    others = [node for node in cluster.nodes if node is not source]
     async with opened(cluster.url) as store:
-        await tokens(store, cluster.job_on(frozen, number=1), other)
-        void_at = clock.boot() + 1.5
-        os.kill(frozen.process.pid, signal.SIGSTOP)
-        try:
-            failed, _ = (
-                await ask(store, acquire(job, 2), acquire(other, 3), bound=0.5, void_at=int(void_at * 1e6))
-            ).verdicts
-            assert isinstance(failed, Failed)
-        finally:
-            os.kill(frozen.process.pid, signal.SIGCONT)
-        with cluster.client(key) as client:
-            await until(lambda: client.exists(key))
-            assert clock.boot() < void_at
-            (held,) = (await ask(store, Release(job, 2, Progress()))).verdicts
-            assert isinstance(held, Failed)
-            await asyncio.sleep(void_at + 0.01 - clock.boot())
-            assert (await ask(store, Release(job, 2, Progress()))).verdicts == (Released(mine=True),)
-            assert client.exists(key) == 0
+        token = await token_of(store)
+        for silent in others:
+            assert silent.process is not None
+            os.kill(silent.process.pid, signal.SIGSTOP)
+            try:
+                spent: list[float] = []
+                for _ in range(3):
+                    begun = time.monotonic()
+                    assert await ask(store, renew(token), 0.8) == Renewed()
+                    spent.append(time.monotonic() - begun)
+                assert sum(each > 0.15 for each in spent) <= 1, spent
+                assert max(spent) < 0.5
+                await read(store)
+            finally:
+                os.kill(silent.process.pid, signal.SIGCONT)
 
 
-async def test_a_node_that_was_restarted_gives_no_lease_for_a_while_and_the_others_do(cluster: Cluster) -> None:
-    young = cluster.nodes[1]
-    jobs = [cluster.job_on(node) for node in cluster.nodes]
-    await until(lambda: all(cluster.run(node, "INFO", "server")["uptime_in_seconds"] >= 4 for node in cluster.nodes))
-    young.kill()
-    young.start()
-    store = from_url(cluster.url)
-    reply = await store.exchange(Batch("p", "me", 5.0, guard=True))
-    assert reply.up_for == float("inf")
-    requests = [acquire(job, number, 2.0) for number, job in enumerate(jobs, 1)]
-    one, two, three = (await ask(store, *requests)).verdicts
-    assert (type(one), type(two), type(three)) == (Granted, Failed, Granted)
-    assert isinstance(two, Failed)
-    assert "may have forgotten leases" in two.error
-    assert isinstance(one, Granted)
-    started = cluster.run(cluster.nodes[0], "INFO", "server")["uptime_in_seconds"]
-    assert one.state.up_from is not None
-    assert abs((one.state.wall - one.state.up_from) / 1e6 - started) < 2
-    await until(lambda: cluster.facts(young)["cluster_state"] == "ok")
-    await until(lambda: cluster.run(young, "INFO", "server")["uptime_in_seconds"] >= 2)
-    # On the same connection: what was read counts from its arrival.
-    (two,) = (await ask(store, acquire(jobs[1], 9, 0.01))).verdicts
-    assert isinstance(two, Granted)
-    await store.close()
-
-
-async def test_a_subscription_whose_node_dies_is_made_elsewhere_and_a_cluster_that_is_down_is_unavailable(
+async def test_a_cluster_that_is_down_is_unavailable_and_one_line_names_all_nodes_that_do_not_answer(
     tmp_path: Path,
 ) -> None:
     with Cluster(tmp_path, masters=2) as cluster:
+        source = cluster.owner(LOCK)
+        (other,) = (node for node in cluster.nodes if node is not source)
         async with opened(cluster.url) as store:
-            tokens_of = {node.port: await tokens(store, cluster.job_on(node)) for node in cluster.nodes}
-            async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
-                assert await anext(notices) == frozenset()
-                heard = next(node for node in cluster.nodes if cluster.run(node, "PUBSUB", "CHANNELS"))
-                (other,) = (node for node in cluster.nodes if node is not heard)
-                job = cluster.job_on(other)
-                heard.kill()
-                with pytest.raises(StoreUnavailable):
-                    await anext(notices)
-            for _ in range(2):  # the heartbeat tries again and again
-                async with aclosing(store.notices("p")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
-                    with contextlib.suppress(StoreUnavailable):
-                        assert await anext(notices) == frozenset()
-                        break
-            else:
-                pytest.fail("no other node was tried")
-            (token,) = tokens_of[other.port]
-            assert (await ask(store, renew(job, token))).verdicts == (Renewed(),)
-            # One of two is no majority, so it stops after a second.
-            await until(lambda: cluster.facts(other)["cluster_state"] == "fail")
-            with pytest.raises(StoreUnavailable, match="a Cluster that is down"):
-                await ask(store, renew(job, token))
+            token = await token_of(store)
             other.kill()
-            with pytest.raises(StoreUnavailable, match=r"closed|refused"):
-                await ask(store, renew(job, token))
-            with pytest.raises(StoreUnavailable, match="refused"):
-                await store.exchange(Batch("p", "me", 1.0))
+            # One of two is no majority, so it stops after a second.
+            await until(lambda: cluster.facts(source)["cluster_state"] == "fail")
+            assert "belongs to a Cluster that is down" in str(await fails(store, renew(token)))
+        source.kill()
+        error = await unread(cluster.url)
+        assert isinstance(error, StoreUnavailable)
+        assert all(f":{node.port}" in str(error) for node in cluster.nodes)
 
 
 # -- what people are told --------------------------------------------------------------------------------------------
@@ -434,52 +336,49 @@ async def test_a_subscription_whose_node_dies_is_made_elsewhere_and_a_cluster_th
 
 async def test_a_url_of_a_cluster_that_leads_to_a_plain_server_is_told(tmp_path: Path) -> None:
     with Server(OLDEST, tmp_path) as server:
-        store = from_url(f"redis+cluster://127.0.0.1:{server.port}")
-        with pytest.raises(StoreError, match=rf"no node of a Cluster .* write redis://127.0.0.1:{server.port}/0"):
-            await store.exchange(Batch("p", "me", 5.0))
-        await store.close()
+        error = str(await unread(f"redis+cluster://127.0.0.1:{server.port}"))
+        assert re.search(rf"no node of a Cluster .* write redis://127.0.0.1:{server.port}/0", error)
 
 
-async def test_a_seed_that_is_gone_is_passed_over(cluster: Cluster) -> None:
-    gone = free_port()
-    async with opened(f"redis+cluster://127.0.0.1:{gone},127.0.0.1:{cluster.nodes[2].port}") as store:
-        await tokens(store, *(cluster.job_on(node) for node in cluster.nodes))
+async def test_a_slot_that_no_node_serves_is_told(tmp_path: Path) -> None:
+    with Server(OLDEST, tmp_path, {"cluster-enabled": "yes"}) as node:
+        assert "no node serves the slot 16023 of {p}:*" in str(await unread(f"redis+cluster://127.0.0.1:{node.port}"))
+
+
+async def test_a_seed_that_is_gone_is_passed_over(cluster: Cluster, source: Server) -> None:
+    async with opened(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{cluster.nodes[2].port}") as store:
+        await token_of(store)
 
 
 async def test_c88_the_documented_rights_are_enough_for_everything_and_check_names_each_that_is_missing(
-    cluster: Cluster,
+    cluster: Cluster, source: Server, to: Server
 ) -> None:
-    source, to = cluster.nodes[1], cluster.nodes[2]
-    job = cluster.job_on(source, "pricing")
-    key = f"pricing:{job}:lock"
     for node in cluster.nodes:
         cluster.run(node, "ACL", "SETUSER", "worker", "reset", "on", ">secret", *RIGHTS)
     url = cluster.url.replace("://", "://worker:secret@")
-    store = from_url(url)
-    async with asyncio.timeout(20), aclosing(store.notices("pricing")) as notices:  # type: ignore[type-var]  # a generator, declared as its iterator
-        await store.exchange(Batch("pricing", "me", 5.0))
-        assert await anext(notices) == frozenset()
-
-        async def verdict(request: Request) -> object:
-            return (await store.exchange(Batch("pricing", "me", 5.0, None, (request,)))).verdicts[0]
-
-        granted = await verdict(acquire(job))
-        assert isinstance(granted, Granted)
-        cluster.begin_move(key, to)
-        cluster.move_keys(key, to)
-        assert await verdict(renew(job, granted.token)) == Renewed()
-        cluster.end_move(key, to)
-        assert await verdict(renew(job, granted.token)) == Renewed()
-        assert [view.token for view in await store.peek("pricing")] == [granted.token]
-        assert await verdict(Release(job, 1, Progress())) == Released(mine=True)
-        assert await anext(notices) == {job}
-        assert isinstance(store, Inspectable)
-        findings = await store.inspect("pricing")
-        assert {finding.level for finding in findings} == {"ok"}, findings
-        assert findings[0].text == "a Cluster of 3 masters"
+    async with opened(url) as store:
+        async with asyncio.timeout(20), aclosing(store.notices("p")) as notices:
+            assert await anext(notices) == frozenset()
+            token = await token_of(store)
+            assert [view.token for view in await store.peek("p")] == [token]
+            assert isinstance(store, Inspectable)
+            findings = await store.inspect("p")
+            assert {finding.level for finding in findings} == {"ok"}, findings
+            assert await ask(store, release()) == Released(mine=True)
+            heard = await anext(notices)
+            while heard != {"j"}:  # the inspection published something, too
+                heard = await anext(notices)
+        assert cluster.run(source, "KEYS", "{p}:check*") == []
+        move(cluster, to)
+        await fails(store, renew(token))
+        await read(store)
+        await token_of(store, 2)
         cluster.run(to, "ACL", "SETUSER", "worker", "-hset")
-        texts = [finding.text for finding in await store.inspect("pricing") if finding.level == "error"]
-        assert len(texts) == 1
-        assert texts[0].startswith(f"127.0.0.1:{to.port}: ")
-        assert "has not the right for HSET" in texts[0]
-    await store.close()
+        (text,) = [finding.text for finding in await store.inspect("p") if finding.level == "error"]
+        assert "has not the right for HSET" in text
+        cluster.run(to, "ACL", "SETUSER", "worker", "+hset", "resetkeys", "~p:*")
+        with pytest.raises(StoreError, match=r"grant it by ACL SETUSER with ~\{p\}:\*$"):
+            await store.inspect("p")
+    for node in cluster.nodes:
+        cluster.run(node, "ACL", "SETUSER", "worker", "-cluster")
+    assert "has not the right for CLUSTER SLOTS" in str(await unread(url))

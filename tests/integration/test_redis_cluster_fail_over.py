@@ -1,9 +1,9 @@
-"""Apps on a Cluster whose master goes: by order, by death, and by a death that took the lease with it."""
+"""Apps on a Cluster whose master goes: by order, by death, by a death that took the lease with it, or for a while."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+import signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from clusters import Cluster
 from integration.test_redis_apps import CALL_TIMEOUT, FORGOTTEN, HEARTBEAT, LONG, One, started
 from integration.test_redis_sentinel import leads_again, overlap
-from redis_replicas import lock, state
+from redis_replicas import lock
 from replicas import boot
 from waiting import until
 
@@ -28,7 +28,7 @@ before that, as it is here by the next test."""
 
 
 class Place(NamedTuple):
-    """A project whose job `tick` lies on `master`, which has a `replica`."""
+    """A project whose keys lie on `master`, which has a `replica`."""
 
     cluster: Cluster
     project: str
@@ -37,12 +37,12 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        return lock(project=self.project)
+        return lock(project=f"{{{self.project}}}")
 
     def term(self, on: Server) -> tuple[str, int]:
         """Who leads, as `a-` or `b-`, and the token, as that node keeps it."""
         with on.client(decode_responses=True) as client:
-            found: Any = client.get(self.key), client.hget(state(project=self.project), "token")
+            found: Any = client.get(self.key), client.hget(f"{self.key}:state", "token")
         return str(found[0])[:2], int(found[1] or 0)
 
     def left(self, on: Server) -> int:
@@ -71,8 +71,7 @@ def place(cluster: Cluster) -> Place:
     cluster.wait_for_replicas()
     cluster.flush()
     master, replica = (first, other) if cluster.is_master(first) else (other, first)
-    project = next(name for at in count() if cluster.owner(lock(project=(name := f"p{at}"))) is master)
-    return Place(cluster, project, master, replica)
+    return Place(cluster, cluster.project_on(master), master, replica)
 
 
 async def test_c89_a_fail_over_by_order_costs_no_lease(place: Place, logs: Capture) -> None:
@@ -103,8 +102,7 @@ async def test_c41_c89_after_the_death_of_a_master_somebody_leads_on_its_replica
 ) -> None:
     a, b = (One(who, place.cluster.url, project=place.project, **LONG) for who in "ab")
     elsewhere = next(node for node in place.cluster.nodes if node is not place.master and node is not place.replica)
-    other = next(name for at in count() if place.cluster.owner(lock(project=(name := f"o{at}"))) is elsewhere)
-    undisturbed = One("c", place.cluster.url, project=other, **LONG)
+    undisturbed = One("c", place.cluster.url, project=place.cluster.project_on(elsewhere), **LONG)
     async with started(undisturbed), started(a, b):
         _, token = place.term(place.master)
         killed = boot()
@@ -126,3 +124,32 @@ async def test_c41_c89_after_the_death_of_a_master_somebody_leads_on_its_replica
             later - earlier for (earlier, _), (later, _) in zip(undisturbed.runs, undisturbed.runs[1:], strict=False)
         ]
         assert max(pauses) < 5 * (HEARTBEAT + CALL_TIMEOUT)
+
+
+async def test_c42_a_master_that_wakes_up_after_it_was_replaced_is_not_gone_back_to(place: Place) -> None:
+    a, b = (One(who, place.cluster.url, project=place.project, **LONG) for who in "ab")
+    async with started(a, b):
+        assert place.master.process is not None
+        frozen = boot()
+        place.master.process.send_signal(signal.SIGSTOP)
+        try:
+            promoted = await place.promoted()
+            await leads_again(promoted, a, b)
+        finally:
+            place.master.process.send_signal(signal.SIGCONT)
+        assert overlap(frozen, a, b) <= FORGOTTEN
+        end = boot() + 1.0
+        while boot() < end:
+            assert sum(one.leads for one in (a, b)) == 1
+            await asyncio.sleep(0.02)
+        assert place.left(place.replica) > 0
+        assert overlap(frozen, a, b) <= FORGOTTEN
+
+
+async def test_a_store_that_was_given_one_node_survives_the_death_of_that_node(place: Place) -> None:
+    one = One("a", f"redis+cluster://127.0.0.1:{place.master.port}", project=place.project)
+    async with one.app:
+        await until(lambda: one.runs)
+        place.master.kill()
+        promoted = await place.promoted()
+        await until(lambda: one.starts(promoted))

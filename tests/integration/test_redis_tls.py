@@ -24,7 +24,7 @@ from integration.test_redis_store import FAST, PASSWORD, RIGHTS
 from proxy import Proxy
 from sentinels import SERVICE, SentinelService
 from servers import ALL_KINDS, OLDEST, Server, free_port
-from singletonjob import Run, SingletonJobs
+from singletonjob import SingletonJobs
 from singletonjob._core.errors import StoreUnavailable
 from singletonjob.stores import from_url
 from singletonjob.stores.protocol import Batch, Inspectable, Released, Renewed
@@ -290,26 +290,22 @@ async def test_all_nodes_of_a_cluster_are_spoken_to_with_tls(
     del tls["tls-port"]
     with Cluster(tmp_path, SYSTEM, tls=tls) as cluster:
         good = f"{cluster.tls_url}?ssl_ca_certs={authority.ca}"
-        jobs = [cluster.job_on(node, "pricing") for node in cluster.nodes]
-        ran: set[str] = set()
-        app = SingletonJobs("pricing", store=good, **FAST)
+        for project in [cluster.project_on(node) for node in cluster.nodes]:
+            ran = asyncio.Event()
+            app = SingletonJobs(project, store=good, **FAST)
 
-        async def body(run: Run) -> None:
-            ran.add(run.job)
+            @app.fixed_rate("20ms")
+            async def tick(ran: asyncio.Event = ran) -> None:
+                ran.set()
 
-        for job in jobs:
-            app.fixed_rate("20ms", name=job)(body)
-        async with app:
-            deadline = time.monotonic() + 10
-            while ran != set(jobs):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.01)
-            assert all(tls_clients(cluster, node) for node in cluster.nodes)
-        store = from_url(good)
-        assert isinstance(store, Inspectable)
-        assert [view.holder for view in await store.peek("pricing")] == [None] * 3
-        assert {finding.level for finding in await store.inspect("pricing")} == {"ok"}
-        await store.close()
+            async with app:
+                await asyncio.wait_for(ran.wait(), 10)
+                assert tls_clients(cluster, cluster.owner(f"{{{project}}}:jobs"))
+            store = from_url(good)
+            assert isinstance(store, Inspectable)
+            assert [view.holder for view in await store.peek(project)] == [None]
+            assert {finding.level for finding in await store.inspect(project)} == {"ok"}
+            await store.close()
         store = from_url(cluster.tls_url)
         with pytest.raises(StoreUnavailable, match="certificate verify failed"):
             await store.exchange(Batch(project="p", node="me", bound=5.0))

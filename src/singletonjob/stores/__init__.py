@@ -57,10 +57,10 @@ def from_url(url: str) -> LeaseStore:
 
         return RedisStore(service_from_url(url))
     if scheme in {"redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"}:
-        from .redis.cluster import RedisClusterStore
-        from .redis.cluster_address import cluster_from_url
+        from .redis.cluster import cluster_from_url
+        from .redis.store import RedisStore
 
-        return RedisClusterStore(cluster_from_url(url))
+        return RedisStore(cluster_from_url(url))
     from .other_tools import advice_on_url
 
     known = "write redis://host:6379/0, sqlite, sqlite:///path/to/file.db or memory"

@@ -24,20 +24,24 @@ class Place(Protocol):
     primary: ClassVar[str]
     """What to do when it turns out to be a replica."""
 
+    cluster: ClassVar[bool]
+    """Whether it is on a Cluster, where all keys of a project begin with a hash tag (`wire.prefix`)."""
+
     @property
     def username(self) -> str | None: ...
     @property
     def password(self) -> str | None: ...
 
-    async def connect(self, seconds: float) -> Link:
-        """A new connection to the server, logged in, within `seconds`; the caller bounds the whole.
+    async def connect(self, project: str, seconds: float) -> Link:
+        """A new connection to the server whose keys begin with `project`, logged in, within `seconds`; the caller
+        bounds the whole.
 
         Raises `StoreError`, the client's errors and `OSError`.
         """
         ...
 
-    async def moved(self, link: Link, seconds: float) -> bool:
-        """Whether the server is another one now than that of `link`; False where nobody tells within `seconds`."""
+    async def moved(self, link: Link, project: str, seconds: float) -> bool:
+        """Whether the project's server is now another one than that of `link`; False if nobody tells in time."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._core.errors import StoreError, StoreUnavailable
 from ..._system.worker_threads import slow_look_up
+from .wire import prefix
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -85,6 +86,10 @@ def refusal(address: Place, error: BaseException | str, command: str = "", proje
     if code in UNAVAILABLE:
         advice = f"; {address.primary}" if code in REPLICA else ""
         return StoreUnavailable(f"redis store: the server at {address} {UNAVAILABLE[code]}{advice}")
+    if code in CLUSTER and address.cluster:
+        return StoreUnavailable(
+            f"redis store: the server at {address} does not serve the slot of the project; {address.primary}"
+        )
     if code in CLUSTER or "not allowed in cluster mode" in text:
         return StoreError(
             f"redis store: the server at {address} is a node of a Cluster, which a plain URL cannot use;"
@@ -99,9 +104,10 @@ def refusal(address: Place, error: BaseException | str, command: str = "", proje
             " correct user and password in the URL"
         )
     if code == "NOPERM":
+        pattern = _pattern(text, prefix(project, cluster=address.cluster))
         return StoreError(
             f"redis store: user {address.username or 'default'!r} at {address} has not the right for {command}"
-            f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER{_pattern(text, project)}"
+            f" ({_end(text.removeprefix('NOPERM '))}); grant it by ACL SETUSER{pattern}"
         )
     advice = ""
     if command == FIRST and text.lower().startswith("unknown command"):
@@ -113,7 +119,9 @@ def _pattern(text: str, project: str) -> str:
     """The pattern of keys or channels that a user needs whose right the server says is lacking."""
     if "channel" in text:
         return f" with &{project}:notice"
-    return f" with ~{project}:* and ~{{{project}:*" if " key" in text else ""
+    if " key" not in text:
+        return ""
+    return f" with ~{project}:*" if project.startswith("{") else f" with ~{project}:* and ~{{{project}:*"
 
 
 @contextlib.contextmanager

@@ -1,8 +1,7 @@
 -- One chunk of a replica's batch: each request on its own, by the rules of stores/rules.py. What only Redis knows:
 -- a lease is held as long as its lock key is there; the key's value is the holder, whatever the state says.
 --
--- KEYS  the set of job names (not on a Cluster, where it may lie on another node), then for each request the job's
---       lock and state
+-- KEYS  the set of job names, then for each request the job's lock and state
 -- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
 -- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
 --       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
@@ -23,7 +22,6 @@ end
 
 local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- globals are looked up by name each time
 local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local names = #KEYS % 2 -- 1: there is a set of names in front of the pairs
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000000 + tonumber(time[2])
 if void_at and wall > void_at then
@@ -429,7 +427,7 @@ end
 
 local reply, verdicts = {text(wall), '', ''}, {}
 for number = 1, #ARGV - BEFORE do
-  local request, lock, key = ARGV[number + BEFORE], KEYS[names + 2 * number - 1], KEYS[names + 2 * number]
+  local request, lock, key = ARGV[number + BEFORE], KEYS[2 * number], KEYS[2 * number + 1]
   local ok, verdict = pcall(serve, request, lock, key)
   if not ok then
     -- An error is a table since Redis 7, a text before.
@@ -446,10 +444,10 @@ local function attempt(place, name, ...)
   end
 end
 
-if named[1] and names == 1 then
+if named[1] then
   attempt(3, 'SADD', KEYS[1], unpack(named))
 end
-if forgotten[1] and names == 1 then
+if forgotten[1] then
   attempt(3, 'SREM', KEYS[1], unpack(forgotten))
 end
 if news[1] then

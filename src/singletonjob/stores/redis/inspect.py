@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..._core.protocol import Finding
 from .errors import LOG_IN, code_of, refusal, translated, words_of
 from .script import lacks_script, script_text
-from .wire import ORIGIN, channel, lock_key, names_key, pack, state_key
+from .wire import ORIGIN, channel, lock_key, names_key, pack, prefix, state_key
 
 if TYPE_CHECKING:
     from ..._core.errors import StoreError
@@ -26,21 +26,21 @@ OLDEST = (6, 2)
 """The oldest server that the tests run on."""
 
 
-async def inspect(address: Place, project: str, *, on_cluster: str = "") -> tuple[Finding, ...]:
+async def inspect(address: Place, project: str) -> tuple[Finding, ...]:
     """What there is to say about the server at `address`. Raises `StoreError` where it cannot be asked.
 
     The rights are found out by using them, on two keys of the project that nobody else uses and that are gone at the
-    end. `on_cluster`: the server is a node of a Cluster that keeps a job of this name, which nobody else uses.
+    end.
     """
     with translated(address, "INFO"):
         async with asyncio.timeout(SECONDS):
             with translated(address, LOG_IN):
-                link = await address.connect(SECONDS)
+                link = await address.connect(prefix(project, cluster=address.cluster), SECONDS)
             try:
                 (info,) = await link.call([(b"INFO",)])
-                findings = _of_server(address, info, on_cluster=bool(on_cluster))
+                findings = _of_server(address, info)
                 if not any(finding.level == "error" for finding in findings):
-                    findings += await _of_rights(link, address, project, on_cluster or f"check.{secrets.token_hex(4)}")
+                    findings += await _of_rights(link, address, project)
             finally:
                 link.abort()
     return tuple(findings)
@@ -52,23 +52,23 @@ def facts_of(info: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-def unfit_for(address: Place, facts: dict[str, str], *, on_cluster: bool = False) -> StoreError | None:
+def unfit_for(address: Place, facts: dict[str, str]) -> StoreError | None:
     """Why leases cannot be kept on such a server, whatever it answers."""
     if facts.get("role") == "slave":
         return refusal(address, "READONLY")
-    if facts.get("cluster_enabled") == "1" and not on_cluster:
+    if facts.get("cluster_enabled") == "1" and not address.cluster:
         return refusal(address, "CROSSSLOT")
     return None
 
 
-def _of_server(address: Place, info: Any, *, on_cluster: bool) -> list[Finding]:
+def _of_server(address: Place, info: Any) -> list[Finding]:
     if not isinstance(info, bytes):
         return [
             Finding("warning", f"INFO is not allowed ({words_of(info)}): version and eviction policy are not known")
         ]
     facts = facts_of(info)
     findings = [_version(facts)]
-    unfit = unfit_for(address, facts, on_cluster=on_cluster)
+    unfit = unfit_for(address, facts)
     if unfit is not None:
         findings.append(Finding("error", str(unfit)))
     if facts.get("connected_slaves", "0") != "0":
@@ -97,19 +97,20 @@ def _version(facts: dict[str, str]) -> Finding:
     return Finding("ok", f"{kind} {version}")
 
 
-async def _of_rights(link: Link, address: Place, project: str, name: str) -> list[Finding]:
+async def _of_rights(link: Link, address: Place, project: str) -> list[Finding]:
     from redis.exceptions import ResponseError
 
-    keys = (lock_key(project, name).encode(), state_key(project, name).encode())
+    named, job = prefix(project, cluster=address.cluster), f"check.{secrets.token_hex(4)}"
+    keys = (lock_key(named, job).encode(), state_key(named, job).encode())
     text = script_text("rights.lua")
     digest = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    arguments = (b"2", *keys, channel(project).encode())
+    arguments = (b"2", *keys, channel(named).encode())
     script, called, pinged, names = await link.call(
         [
             (b"EVAL", text, *arguments),
             (b"EVALSHA", digest, *arguments),
             (b"PING",),
-            (b"SMEMBERS", names_key(project).encode()),
+            (b"SMEMBERS", names_key(named).encode()),
         ]
     )
     if isinstance(script, Exception):
@@ -123,7 +124,7 @@ async def _of_rights(link: Link, address: Place, project: str, name: str) -> lis
         if isinstance(said, Exception) and not lacks_script(said):
             findings.append(Finding("error", str(refusal(address, said, command))))
     try:
-        await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
+        await link.send(pack((b"SUBSCRIBE", channel(named).encode())))
         if await link.read(SECONDS) is None:
             raise TimeoutError
     except ResponseError as error:  # what else may go wrong with the connection is the caller's to tell

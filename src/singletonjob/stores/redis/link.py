@@ -47,6 +47,7 @@ class Address:
 
     login: ClassVar[str] = f"write {EXAMPLE}"
     primary: ClassVar[str] = "name the primary in the URL"
+    cluster: ClassVar[bool] = False
 
     host: str = "localhost"
     port: int = 6379
@@ -59,11 +60,15 @@ class Address:
     def __str__(self) -> str:
         return f"{self.path or f'{self.host}:{self.port}'}, database {self.db}"
 
-    async def connect(self, seconds: float) -> Link:
+    @property
+    def where(self) -> tuple[str, int]:
+        return self.host, self.port
+
+    async def connect(self, project: str, seconds: float) -> Link:  # noqa: ARG002 - see `Place`
         """See `Place.connect`."""
         return await Link.open(self, seconds)
 
-    async def moved(self, link: Link, seconds: float) -> bool:  # noqa: ARG002 - see `Place`
+    async def moved(self, link: Link, project: str, seconds: float) -> bool:  # noqa: ARG002 - see `Place`
         """See `Place.moved`."""
         return False
 

@@ -10,14 +10,14 @@ from ..._core.protocol import JobView
 from ..rules import with_run
 from .errors import LOG_IN, SERVER_WIDE, code_of, translated
 from .inspect import facts_of, unfit_for
-from .wire import channel, lock_key, names_key, state_key
+from .wire import channel, lock_key, names_key, prefix, state_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .address import Place
 
-__all__ = ["SECONDS", "look", "questions", "sound", "views"]
+__all__ = ["look"]
 
 SECONDS = 3.0
 """What one look may take in all."""
@@ -28,11 +28,12 @@ CHUNK = 100
 
 async def look(address: Place, project: str) -> tuple[JobView, ...]:
     """How the project's jobs stand on the server at `address`, by name. Raises `StoreError`, also
-    for a replica, which may tell what was, and for a node of a Cluster."""
+    for a replica, which may tell what was, and for a node of a Cluster that a plain URL names."""
+    project = prefix(project, cluster=address.cluster)
     with translated(address, "SMEMBERS, GET, PTTL, HMGET and TIME"):
         async with asyncio.timeout(SECONDS):
             with translated(address, LOG_IN):
-                link = await address.connect(SECONDS)
+                link = await address.connect(project, SECONDS)
             try:
                 name = channel(project).encode()
                 info, found, heard = await link.call(
@@ -42,18 +43,18 @@ async def look(address: Place, project: str) -> tuple[JobView, ...]:
                 unfit = unfit_for(address, facts_of(info)) if isinstance(info, bytes) else None
                 if unfit is not None:
                     raise unfit
-                jobs = sorted(name.decode(errors="replace") for name in sound(found) or ())
+                jobs = sorted(name.decode(errors="replace") for name in _sound(found) or ())
                 found_views: list[JobView] = []
                 for at in range(0, len(jobs), CHUNK):
                     chunk = jobs[at : at + CHUNK]
-                    replies = await link.call([*questions(project, chunk), (b"TIME",)])
-                    found_views += views(chunk, replies, listeners)
+                    replies = await link.call([*_questions(project, chunk), (b"TIME",)])
+                    found_views += _views(chunk, replies, listeners)
             finally:
                 link.abort()
     return tuple(found_views)
 
 
-def questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
+def _questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
     """Three commands for each job; `TIME` is to be asked after the last of them."""
     commands: list[tuple[bytes, ...]] = []
     for job in jobs:
@@ -65,12 +66,12 @@ def questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
     return commands
 
 
-def views(jobs: Iterable[str], replies: Iterable[Any], listeners: int | None = None) -> list[JobView]:
-    """What the replies to `questions`, and then to `TIME`, say. Raises an error that is not about one job.
+def _views(jobs: Iterable[str], replies: Iterable[Any], listeners: int | None) -> list[JobView]:
+    """What the replies to `_questions`, and then to `TIME`, say. Raises an error that is not about one job.
 
     `listeners` hear the notices of the project; None: it is not known how many.
     """
-    *answers, (seconds, micros) = [sound(reply) for reply in replies]
+    *answers, (seconds, micros) = [_sound(reply) for reply in replies]
     wall = int(seconds) * 1_000_000 + int(micros)
     return [_view(job, wall, listeners, *answers[at * 3 : at * 3 + 3]) for at, job in enumerate(jobs)]
 
@@ -95,7 +96,7 @@ def _view(job: str, wall: int, listeners: int | None, value: Any, left: Any, sta
     )
 
 
-def sound(reply: Any) -> Any:
+def _sound(reply: Any) -> Any:
     """The reply, None for the error of a bad key. Raises an error that is not about one job."""
     if not isinstance(reply, Exception):
         return reply

@@ -1,26 +1,22 @@
-"""The server of a Sentinel service: asked for anew before each connection, and checked to be the primary.
+"""The server of a Sentinel service, checked to be the primary (redis.io, "Guidelines for Redis clients with support for
+Redis Sentinel").
 
-A fail-over is so met like an outage: the connection to the old primary breaks, is in doubt, or is refused as that of a
-read-only replica, and is dropped; the next one leads to whatever the sentinels name then. (redis.io, "Guidelines for
-Redis clients with support for Redis Sentinel".)
-
-That alone would make two leaders for many seconds: after a `SENTINEL FAILOVER`, or when the old primary was only cut
-off or frozen, it goes on as one, with its connections, until the sentinels turn it into a replica, ten seconds later or
-so (sentinel.c: eight seconds of a wrong role, seen by an INFO every ten). So each exchange is followed by the question
-to one sentinel whether the server that answered still is the one.
+After a `SENTINEL FAILOVER`, or when the old primary was only cut off or frozen, it goes on as one, with its
+connections, until the sentinels turn it into a replica, ten seconds later or so (sentinel.c: eight seconds of a wrong
+role, seen by an INFO every ten).
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 from ..._core.errors import ConfigError, StoreError, StoreUnavailable
 from .address import Address
-from .errors import translated
+from .errors import refusal, translated
 from .link import Link
+from .moving import MovingPlace, asked
 from .url import database_of, malformed, url_parts
 
 if TYPE_CHECKING:
@@ -80,34 +76,30 @@ class _Sentinel(Address):
 class _Named(Address):
     """The server that a sentinel named."""
 
+    login: ClassVar[str] = f"write {EXAMPLE}"
+    primary: ClassVar[str] = "the sentinels are asked again for each new connection"
+
     service: str
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}, database {self.db} (named by a sentinel of {self.service})"
 
 
-class Service:
+class Service(MovingPlace):
     """A `Place`: the primary of the service `name`, as the first of the `sentinels` says that can be reached.
 
     `server` tells all about it but host and port.
     """
 
-    login: ClassVar[str] = f"write {EXAMPLE}"
-    primary: ClassVar[str] = "the sentinels are asked again for each new connection"
+    login: ClassVar[str] = _Named.login
+    primary: ClassVar[str] = _Named.primary
+    cluster: ClassVar[bool] = False
 
     def __init__(self, *, name: str, sentinels: Sequence[Address], server: Address) -> None:
+        super().__init__(sentinels, server)
         self.name = name
         self.sentinels: tuple[Address, ...] = tuple(sentinels)
-        self.server = server
-        self._order = list(sentinels)  # the one whose word was good comes first, the one that was tried last comes last
-
-    @property
-    def username(self) -> str | None:
-        return self.server.username
-
-    @property
-    def password(self) -> str | None:
-        return self.server.password
+        self.unnamed = f"no sentinel names the primary of {name}"
 
     def __str__(self) -> str:
         sentinels = ", ".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
@@ -116,54 +108,14 @@ class Service:
     def __repr__(self) -> str:
         return f"Service(name={self.name!r}, sentinels={self.sentinels!r}, server={self.server!r})"
 
-    async def connect(self, seconds: float) -> Link:
-        """See `Place.connect`. Each sentinel has an equal share of the time, and the server at least as much."""
-        share = seconds / (len(self.sentinels) + 1)
-        failed: list[StoreError] = []
-        for sentinel in tuple(self._order):
-            # Before it is asked: if it is the one that uses up the caller's time, another one is the next to be asked.
-            self._order.remove(sentinel)
-            self._order.append(sentinel)
-            try:
-                found = await self._ask(sentinel, share)
-            except StoreError as error:
-                failed.append(error)
-                continue
-            link = await self._checked(found, seconds)
-            # Not before: a sentinel that is cut off from the others goes on naming a primary that is none any more.
-            self._order.remove(sentinel)
-            self._order.insert(0, sentinel)
-            return link
-        kind = StoreUnavailable if any(isinstance(error, StoreUnavailable) for error in failed) else StoreError
-        why = "; ".join(str(error).removeprefix("redis store: ") for error in failed)
-        raise kind(f"redis store: no sentinel names the primary of {self.name}: {why}") from failed[-1]
-
-    async def moved(self, link: Link, seconds: float) -> bool:
-        """See `Place.moved`. One sentinel is asked; if it does not tell, another one is the next time."""
-        sentinel = self._order[0]
-        try:
-            found = await self._ask(sentinel, seconds)
-        except StoreError:
-            if self._order[0] is sentinel:
-                self._order.append(self._order.pop(0))
-            return False
-        return (found.host, found.port) != (link.address.host, link.address.port)
-
-    async def _ask(self, sentinel: Address, seconds: float) -> Address:
-        command = (b"SENTINEL", b"get-master-addr-by-name", self.name.encode())
-        with translated(sentinel, "SENTINEL"):
-            async with asyncio.timeout(seconds):
-                link = await Link.open(sentinel, seconds)
-                try:
-                    (said,) = await link.call([command])
-                finally:
-                    link.abort()
-            if isinstance(said, Exception):
-                if "unknown command" in str(said):
-                    raise StoreError(f"redis store: {sentinel} is none; name sentinels, whose port mostly is {PORT}")
-                raise said
+    async def _named_by(self, guide: Address, project: str, seconds: float) -> Address:  # noqa: ARG002 - the same for all
+        said = await asked(guide, (b"SENTINEL", b"get-master-addr-by-name", self.name.encode()), "SENTINEL", seconds)
+        if isinstance(said, Exception):
+            if "unknown command" in str(said):
+                raise StoreError(f"redis store: {guide} is none; name sentinels, whose port mostly is {PORT}")
+            raise refusal(guide, said, "SENTINEL")
         if said is None:
-            raise StoreError(f"redis store: {sentinel} knows no service {self.name!r}; correct the name in the URL")
+            raise StoreError(f"redis store: {guide} knows no service {self.name!r}; correct the name in the URL")
         host, port = said
         server = self.server
         return _Named(
@@ -176,7 +128,7 @@ class Service:
             service=self.name,
         )
 
-    async def _checked(self, found: Address, seconds: float) -> Link:
+    async def _opened(self, found: Address, seconds: float) -> Link:
         """A connection to a server that says itself that it is a primary.
 
         Where INFO is not allowed, it is the first write that tells.

@@ -20,7 +20,7 @@ from .peek import look
 from .reading import read
 from .script import lacks_script, script
 from .warnings import Warnings, evicts
-from .wire import channel, pack, script_call, verdict
+from .wire import channel, pack, prefix, script_call, verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -48,7 +48,7 @@ class RedisStore:
     def __init__(self, address: Place, *, ping_interval: float = PING_INTERVAL) -> None:
         self._address = address
         self._ping_interval = ping_interval
-        self._link: Link | None = None
+        self._idle: dict[str, Link] = {}  # by the project that each was opened for
         self._links: set[Link] = set()  # all that are open
         self._closed = False
         self._eviction_told = False
@@ -60,39 +60,40 @@ class RedisStore:
     async def exchange(self, batch: Batch) -> Reply:
         """See `LeaseStore.exchange`. A batch without an answer within `batch.bound` is a `StoreUnavailable`."""
         self._check_open()
+        batch = batch._replace(project=self._prefix(batch.project))
         # Out of reach while it is in use: a call that was given up may still unwind when the next one begins.
-        link, self._link = self._link, None
+        link = self._idle.pop(batch.project, None)
         if link is not None and not link.usable:
             self._drop(link)
             link = None
         if batch.requests and link is None:
             raise StoreUnavailable(f"redis store: {self._address}: not connected; a reading comes first")
         try:
-            with translated(self._address, "EVALSHA" if batch.requests else "TIME"):
+            with translated(self._address if link is None else link.address, "EVALSHA" if batch.requests else "TIME"):
                 async with asyncio.timeout(batch.bound) as scope:
                     if link is None:
-                        link = await self._opened(batch.bound)
+                        link = await self._opened(batch.project, batch.bound)
                     reply = await (self._run(link, batch) if batch.requests else self._read(link))
                     if batch.requests:
                         left = (scope.when() or 0.0) - asyncio.get_running_loop().time()
-                        await self._check_still_there(link, min(left / 2, batch.bound / 4))
+                        await self._check_still_there(link, batch.project, min(left / 2, batch.bound / 4))
         except BaseException:
             # In doubt: an answer may still come, and would be taken for that to the next call.
             if link is not None:
                 self._drop(link)
             raise
-        self._link = link
+        self._idle[batch.project] = link
         return reply
 
     async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
         """See `LeaseStore.notices`. Releases only: of a holder that died, the server knows no more than the expiry."""
         self._check_open()
-        name = channel(project).encode()
+        project = self._prefix(project)
         with translated(self._address, "SUBSCRIBE"):
             async with asyncio.timeout(self._ping_interval):
-                link = await self._opened(self._ping_interval)
+                link = await self._opened(project, self._ping_interval)
             try:
-                await link.send(pack((b"SUBSCRIBE", name)))
+                await link.send(pack((b"SUBSCRIBE", channel(project).encode())))
                 asked = True
                 while True:
                     message = await link.read(self._ping_interval)
@@ -103,7 +104,7 @@ class RedisStore:
                         )
                     asked = message is None
                     if message is None:
-                        await self._check_still_there(link, self._ping_interval / 2)
+                        await self._check_still_there(link, project, self._ping_interval / 2)
                         await link.send(pack((b"PING",)))
                     elif message[0] == b"subscribe":
                         yield frozenset()
@@ -130,18 +131,21 @@ class RedisStore:
         if self._closed:
             raise StoreUnavailable(f"redis store: {self._address}: closed")
 
-    async def _opened(self, seconds: float) -> Link:
+    def _prefix(self, project: str) -> str:
+        return prefix(project, cluster=self._address.cluster)
+
+    async def _opened(self, project: str, seconds: float) -> Link:
         with translated(self._address, LOG_IN):
-            link = await self._address.connect(seconds)
+            link = await self._address.connect(project, seconds)
         self._links.add(link)
         if self._closed:
             self._drop(link)
         self._check_open()
         return link
 
-    async def _check_still_there(self, link: Link, seconds: float) -> None:
+    async def _check_still_there(self, link: Link, project: str, seconds: float) -> None:
         """What a server says counts only while it is the one that is asked by all."""
-        if await self._address.moved(link, seconds):
+        if await self._address.moved(link, project, seconds):
             for one in self._links:
                 one.abort()
             raise StoreUnavailable(f"redis store: {self._address}: {link.address} is the server no more")

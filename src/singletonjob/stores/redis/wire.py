@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ..._core.protocol import Batch, Progress, Request, Verdict
 
-__all__ = ["ORIGIN", "channel", "lock_key", "names_key", "pack", "script_call", "state_key", "verdict"]
+__all__ = ["ORIGIN", "channel", "lock_key", "names_key", "pack", "prefix", "script_call", "state_key", "verdict"]
 
 ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
 """What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
@@ -58,14 +58,20 @@ _ORDERS: dict[str, Literal["", "paused", "resigned"]] = {"": "", "paused": "paus
 _OUTCOMES: dict[str, OrderOutcome] = {outcome: outcome for outcome in get_args(OrderOutcome)}
 
 
+def prefix(project: str, *, cluster: bool) -> str:
+    """How all keys of a project, and its channel, begin: on a Cluster with a hash tag, so that they share one slot."""
+    return f"{{{project}}}" if cluster else project
+
+
 def lock_key(project: str, job: str) -> str:
     """The key that is the lease. Name, value and expiry are those of the original SingletonJob."""
     return f"{project}:{job}:lock"
 
 
 def state_key(project: str, job: str) -> str:
-    """The hash beside it; the braces are literal, so that a Cluster keeps both in one slot."""
-    return f"{{{project}:{job}:lock}}:state"
+    """The hash beside it. Where the project is no hash tag, the lock is one, by the literal braces."""
+    lock = lock_key(project, job)
+    return f"{lock}:state" if project.startswith("{") else f"{{{lock}}}:state"
 
 
 def names_key(project: str) -> str:
@@ -87,15 +93,13 @@ def _bulks(arguments: Iterable[bytes]) -> bytes:
     return b"".join([b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments])
 
 
-def script_call(
-    command: bytes, script: bytes, batch: Batch, requests: Sequence[Request], *, names: bool = True
-) -> bytes:
-    """The packed call of the script for some requests of the batch; `names`: with the set of job names.
+def script_call(command: bytes, script: bytes, batch: Batch, requests: Sequence[Request]) -> bytes:
+    """The packed call of the script for some requests of the batch, whose project is the prefix of its keys.
 
     `command` is EVALSHA with the script's digest, or EVAL with its text.
     """
-    count = 2 * len(requests) + names
-    keys = _keys(batch.project, tuple([request.job for request in requests]), names)
+    count = 2 * len(requests) + 1
+    keys = _keys(batch.project, tuple([request.job for request in requests]))
     void_at = "" if batch.void_at is None else str(batch.void_at)
     values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
     head = b"*%d\r\n" % (3 + count + len(values)) + _bulks((command, script, b"%d" % count))
@@ -107,9 +111,9 @@ def script_call(
 
 
 @lru_cache(maxsize=32)
-def _keys(project: str, jobs: tuple[str, ...], names: bool) -> bytes:
+def _keys(project: str, jobs: tuple[str, ...]) -> bytes:
     """A replica asks about the same jobs in each beat, and their names are half of what it sends."""
-    keys = [names_key(project)] if names else []
+    keys = [names_key(project)]
     for job in jobs:
         keys += (lock_key(project, job), state_key(project, job))
     return _bulks([key.encode() for key in keys])

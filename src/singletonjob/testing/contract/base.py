@@ -31,18 +31,18 @@ V = TypeVar("V", bound="Verdict")
 
 
 class Replica:
-    """One replica's questions to its own store, each in an exchange of its own; the first one reads the clock."""
+    """The requests of one replica to its store, each in a separate exchange, after a reading for each project."""
 
     def __init__(self, store: LeaseStore, node: str) -> None:
         self.store = store
         self.node = node
-        self._connected = False
+        self._read: set[str] = set()  # the projects for which a reading was made
 
     async def reply(self, *requests: Request, void_at: int | None = None, project: str = "p") -> Reply:
-        if requests and not self._connected:
+        if requests and project not in self._read:
             await self.reply(project=project)
         reply = await self.store.exchange(Batch(project, self.node, 5.0, void_at, requests))
-        self._connected = True
+        self._read.add(project)
         return reply
 
     async def ask(self, request: Request) -> Verdict:
