@@ -15,14 +15,14 @@ __all__ = ["FakeNode"]
 class FakeNode:
     """Grants nothing and renews whatever it is asked to.
 
-    `up_for` is its up-time in seconds; `owner` the node that serves all slots, as it says; `served` counts the calls of
-    the script.
+    `up_for` is its up-time in seconds; `masters` are those of its Cluster, as it says, the first of which serves all
+    slots; `served` counts the calls of the script.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self.up_for = 1000
-        self.owner = self
+        self.masters: tuple[FakeNode, ...] = (self,)
         self.served = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -53,7 +53,9 @@ class FakeNode:
             case [b"INFO"]:
                 return _packed(b"uptime_in_seconds:%d\r\n" % self.up_for)
             case [b"CLUSTER", b"SLOTS"]:
-                return _packed([[0, 16383, [b"127.0.0.1", self.owner.port, b"id"]], [0, -1, [b"127.0.0.1", self.port]]])
+                ends = [16383, *([-1] * (len(self.masters) - 1))]
+                nodes = zip(ends, self.masters, strict=True)
+                return _packed([[0, end, [b"127.0.0.1", master.port, b"id"]] for end, master in nodes])
             case [b"EVALSHA", _]:
                 self.served += 1
                 return _packed([b"1000000000000000", b"", b"", b"N"])

@@ -234,19 +234,33 @@ async def test_s8_a_node_that_the_slot_moved_to_says_how_young_it_is(
         assert young < cluster.run(source, "INFO", "server")["uptime_in_seconds"]
 
 
-async def test_s1_what_a_node_says_counts_only_while_another_one_names_it_as_the_owner() -> None:
+@pytest.mark.parametrize("seed", ["127.0.0.1", "localhost"])  # the latter is another name of the owner
+async def test_s1_what_a_node_says_counts_only_while_another_one_names_it_as_the_owner(seed: str) -> None:
     async with FakeNode() as old, FakeNode() as new:
-        new.owner = old
-        async with opened(f"redis+cluster://127.0.0.1:{old.port},127.0.0.1:{new.port}") as store:
+        old.masters = (old, new)
+        async with opened(f"redis+cluster://{seed}:{old.port}") as store:
+            new.masters = (old, new)
             assert await ask(store, renew(1)) == Renewed()
-            new.owner = new
+            new.masters = (new, old)
             # The old one still takes itself for the owner, as one does that was frozen while it was replaced.
-            assert "is the server no more" in str(await fails(store, renew(1)))
-            assert (old.served, new.served) == (2, 0)
-            old.owner = new
-            await read(store)
+            for _ in range(2):  # each node is asked in turn where to connect
+                assert "is the server no more" in str(await fails(store, renew(1)))
+                await read(store)
+            assert (old.served, new.served) == (3, 0)
+            old.masters = (new, old)
             assert await ask(store, renew(1)) == Renewed()
-            assert (old.served, new.served) == (2, 1)
+            assert new.served == 1
+
+
+async def test_a_node_that_does_not_know_of_a_move_yet_costs_no_connection() -> None:
+    async with FakeNode() as old, FakeNode() as new, FakeNode() as late:
+        late.masters = (old, new, late)
+        old.masters = new.masters = (new, old, late)
+        async with opened(f"redis+cluster://127.0.0.1:{late.port},127.0.0.1:{old.port}") as store:
+            for _ in range(3):
+                assert await ask(store, renew(1)) == Renewed()
+                await read(store)
+        assert (old.served, new.served) == (0, 3)
 
 
 # -- nodes that die --------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Node(Address):
 class Cluster(MovingPlace):
     """A `Place`: the node of the Cluster to which the `seeds` belong that serves the slot of a project.
 
-    The masters are asked for it, and the seeds while no master is known or none answers.
+    The masters are asked for it, and the seeds while no master is known or none answers. The owner itself must agree.
     """
 
     login: ClassVar[str] = Node.login
@@ -69,7 +69,6 @@ class Cluster(MovingPlace):
         super().__init__(seeds, seeds[0])
         self.seeds: tuple[Node, ...] = tuple(seeds)
         self.unnamed = "no node of the Cluster tells who serves the project"
-        self._masters: list[Address] = []
 
     def __str__(self) -> str:
         return f"the Cluster of {', '.join(map(str, self.seeds))}"
@@ -86,21 +85,23 @@ class Cluster(MovingPlace):
                 )
             raise refusal(guide, reply, SLOTS)
         masters = {where: replace(self.server, host=where[0], port=where[1]) for where in _masters(reply, guide.host)}
-        self._masters = list(masters.values())
-        # A master that did not answer stays behind the others.
-        known = [one for one in self._guides if one in self._masters]
-        seeds = [one for one in self.seeds if one not in self._masters]
-        self._guides = [*known, *(one for one in self._masters if one not in known), *seeds]
+        # A master that did not answer stays behind the others. A seed may be another name of the owner, which is not
+        # the one to ask whether it still is.
+        known = [one for one in self._guides if one.where in masters]
+        others = [one for one in masters.values() if one not in known]
+        self._guides = [*known, *others, *(one for one in self.seeds if one.where not in masters)]
         slot = slot_of(project)
         where = master_of(slot, reply, guide.host)
         if where is None:
             raise StoreUnavailable(f"redis store: {guide}: no node serves the slot {slot} of {project}:*")
         return masters[where]
 
-    def _put_first(self, guide: Address) -> None:
-        # A seed may be another name of the very server that is to be checked.
-        if guide in self._masters:
-            super()._put_first(guide)
+    async def _denies(self, found: Address, project: str, seconds: float) -> bool:
+        # Others hear of a moved slot seconds later than the two nodes that it concerns.
+        try:
+            return (await self._named_by(found, project, seconds)).where != found.where
+        except StoreError:
+            return False
 
 
 def slot_of(key: str) -> int:

@@ -51,7 +51,7 @@ class MovingPlace:
 
     def __init__(self, guides: Sequence[Address], server: Address) -> None:
         self.server: Address = server
-        self._guides = list(guides)  # the one whose word was good comes first, the one that was tried last comes last
+        self._guides = list(guides)  # the next one to be asked comes first
 
     @property
     def username(self) -> str | None:
@@ -70,12 +70,13 @@ class MovingPlace:
             self._put_last(guide)
             try:
                 found = await self._named_by(guide, project, share)
+                if await self._denies(found, project, share):
+                    raise StoreUnavailable(f"redis store: {guide} named {found}, which says that it is another one")
             except StoreError as error:
                 failed.append(error)
                 continue
             link = await self._opened(found, seconds)
-            # Not before: a guide that is cut off from the others goes on naming a server that is none any more.
-            self._put_first(guide)
+            self._trust(guide)
             return link
         kind = StoreUnavailable if any(isinstance(error, StoreUnavailable) for error in failed) else StoreError
         why = "; ".join(str(error).removeprefix("redis store: ") for error in failed)
@@ -91,19 +92,22 @@ class MovingPlace:
         except StoreError:
             self._put_last(guide)
             return False
-        return found.where != link.address.where
+        return found.where != link.address.where and not await self._denies(found, project, seconds)
 
     async def _named_by(self, guide: Address, project: str, seconds: float) -> Address:
         """The server that this guide names. Raises `StoreError`."""
         raise NotImplementedError
 
+    async def _denies(self, found: Address, project: str, seconds: float) -> bool:  # noqa: ARG002 - for a subclass
+        """Whether the named server itself says that it is another one. False if it does not tell."""
+        return False
+
     async def _opened(self, found: Address, seconds: float) -> Link:
         with translated(found, LOG_IN):
             return await Link.open(found, seconds)
 
-    def _put_first(self, guide: Address) -> None:
-        self._put_last(guide)
-        self._guides.insert(0, self._guides.pop())
+    def _trust(self, guide: Address) -> None:
+        """The server that this guide named can be reached."""
 
     def _put_last(self, guide: Address) -> None:
         if guide in self._guides:

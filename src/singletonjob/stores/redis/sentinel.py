@@ -128,6 +128,11 @@ class Service(MovingPlace):
             service=self.name,
         )
 
+    def _trust(self, guide: Address) -> None:
+        # Not before: a sentinel that is cut off from the others goes on naming a primary that is none any more.
+        self._guides.remove(guide)
+        self._guides.insert(0, guide)
+
     async def _opened(self, found: Address, seconds: float) -> Link:
         """A connection to a server that says itself that it is a primary.
 
