@@ -92,6 +92,36 @@ async def test_c81_a_follower_whose_idle_connection_was_closed_takes_over_in_tim
             assert b.first - a.last < 3 * BACK
 
 
+async def test_s6_a_leader_reports_its_runs_again_on_a_new_connection_because_the_server_may_have_older_data(
+    server: Server, client: Any
+) -> None:
+    key = state("j0")
+    async with many(server.url, 1):
+        await until(lambda: client.hexists(key, "run"))
+        reported = client.hget(key, "run")
+        client.hdel(key, "run", "done")  # as on a replica that was promoted
+        client.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: client.hexists(key, "done"))
+        assert client.hget(key, "run") == reported
+
+
+async def test_s6_a_leader_reports_its_runs_again_when_a_job_with_a_broken_state_can_be_served_again(
+    server: Server, client: Any, logs: Capture
+) -> None:
+    key = state("j0")
+    async with many(server.url, 1):
+        await until(lambda: client.hexists(key, "run"))
+        kept = client.hgetall(key)
+        reported = kept.pop("run")
+        del kept["done"]
+        client.set(key, "not a hash")
+        await until(lambda: logs.of("job-error"))
+        client.delete(key)
+        client.hset(key, mapping=kept)  # by hand, or from an older copy
+        await until(lambda: client.hexists(key, "done"))
+        assert client.hget(key, "run") == reported
+
+
 async def test_c83_a_demoted_server_is_left_for_the_one_that_the_name_stands_for_now(
     tmp_path: Path, logs: Capture
 ) -> None:

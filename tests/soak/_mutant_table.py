@@ -74,8 +74,7 @@ SQLITE_SYNC = Place("stores/sqlite/store.py", ("tests/integration/test_sqlite_fi
 REDIS_READING = Place("stores/redis/reading.py", (REDIS_CONTRACT,))
 LUA_KEYS = Place("stores/redis/exchange.lua", (REDIS_CONTRACT,), OLDEST)
 REDIS_LINK = Place("stores/redis/store.py", ("tests/integration/test_redis_store.py",), OLDEST)
-CLUSTER_NODE = Place("stores/redis/cluster_node.py", ("tests/integration/test_redis_cluster.py",))
-CLUSTER = Place("stores/redis/cluster.py", ("tests/integration/test_redis_cluster.py",))
+REDIS_MOVING = Place("stores/redis/moving.py", ("tests/integration/test_redis_cluster.py",))
 
 
 def _breaking(promise: str, *rows: tuple[str, Place, str, str, str]) -> list[Mutant]:
@@ -98,6 +97,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "                self._granted(seat, request, Granted(1, JobState(0)), flight.sent, now)\n"
             "                seat.in_doubt_until = flight.sent",
             "test_c02_an_unknown_outcome_never_makes_a_leader",
+        ),
+        (
+            "redis: the word of a server counts that others have replaced",
+            REDIS_MOVING,
+            "return found.where != link.address.where and not",
+            "return found.where == link.address.where and not",
+            "test_s1_what_a_node_says_counts_only_while_another_one_names_it_as_the_owner",
         ),
         (
             "the end of a term leaves its deadline",
@@ -442,13 +448,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "if state.holder == node and state.seq > tonumber(number) then",
             "test_a_replica_without_the_lease_reports_nothing",
         ),
-        (
-            "cluster: a release overtakes an acquisition",
-            CLUSTER,
-            "outcomes[place] = IN_DOUBT",
-            "pass",
-            "test_s4_a_lease_asked_for_in_vain_is_not_released_before_the_call_is_void",
-        ),
     ),
     *_breaking(
         "S5",  # tokens grow
@@ -586,13 +585,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "up_for=reading.up_for",
             "up_for=86400.0",
             "test_a_restarted_server_is_empty_and_says_how_young_it_is",
-        ),
-        (
-            "cluster: an acquisition goes to a young node",
-            CLUSTER_NODE,
-            "guard and self._holds_back(batch.requests[place], sent)",
-            "False",
-            "test_a_node_that_was_restarted_gives_no_lease_for_a_while_and_the_others_do",
         ),
     ),
     *_breaking(

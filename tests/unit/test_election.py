@@ -34,7 +34,7 @@ from singletonjob.stores.protocol import (
 def test_the_first_exchange_on_a_connection_reads_the_stores_clock_and_asks_for_nothing() -> None:
     driver = Driver(read=False)
     batch = driver.poll(0.0)
-    assert batch == Batch(project="p", node="n-1", bound=2.0, guard=True)
+    assert batch == Batch(project="p", node="n-1", bound=2.0)
 
 
 def test_a_grant_begins_a_term_whose_deadline_counts_from_before_the_request_was_sent() -> None:
@@ -721,7 +721,7 @@ def test_a_refused_claim_is_answered_too() -> None:
 
 
 def test_jobs_that_cannot_be_served_do_not_wake_each_other_from_their_back_off() -> None:
-    # On a Cluster a node that is gone refuses each of its jobs, while the store as a whole is there.
+    # A store may answer and yet serve none of the jobs, for example because each of them has a broken key.
     driver = Driver("a", "b", enabled=("a",))
     driver.one(0.0)
     driver.receive(0.0, Failed("gone"))

@@ -583,7 +583,7 @@ class Elector:
     def _build(self, now: float, due: list[_Seat], witness: Witness) -> Batch:
         if self._reading is None:
             bound = self._bound(self._seats.values(), now)
-            batch = Batch(project=self.project, node=self.node, bound=bound, guard=self._amnesia_guard)
+            batch = Batch(project=self.project, node=self.node, bound=bound)
             self._flight = _Flight(batch, due, now)
             return batch
         renewing, asked = any(seat.deadline > 0 for seat in due), self._number

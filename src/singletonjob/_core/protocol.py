@@ -141,8 +141,7 @@ class Batch(NamedTuple):
 
     A batch that the store runs later than `void_at` (microseconds on the store's clock) changes nothing. A batch
     without requests is a *reading*: it asks for the store's clock and up-time. `bound` is what the exchange may
-    take, in seconds. `guard`, in a reading: a store of several servers, each with an up-time of its own, is to send no
-    acquisition to one that may have forgotten a lease. It tells its own up-time as infinite, then.
+    take, in seconds.
     """
 
     project: str
@@ -150,7 +149,6 @@ class Batch(NamedTuple):
     bound: float
     void_at: int | None = None
     requests: tuple[Request, ...] = ()
-    guard: bool = False
 
 
 # -- what the store says -------------------------------------------------------------------------------------------
@@ -164,8 +162,8 @@ class JobState(NamedTuple):
     known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
     token of the term that ended before this grant, if it is known to be over because it was given back, or because its
     holder died; else 0.
-    `up_from` is set by the elector, or by a store of several servers: what was due before the store started, or lost a
-    lease, may have run, and been forgotten.
+    `up_from` is set by the elector: what was due before the store started, or lost a lease, may have run, and been
+    forgotten.
     """
 
     wall: int

@@ -310,7 +310,7 @@ class Journal:
                         text = f"{text} {self._longest_wait:g} s or sooner"
                     self.say(logging.ERROR, event, text)
             case "job-error":
-                # What a node of a Cluster refuses, it refuses for each of its jobs: that is said once, with one.
+                # If each job of a batch fails with one text, the text is logged once, with the first of these jobs.
                 if not self._quiet(f"{event} {job}") and not self._quiet(f"{event} {text}"):
                     self.say(logging.ERROR, event, f"the store cannot serve this job: {text}", job=job)
             case "store-restarted" if not self._quiet(event):  # told by each new connection

@@ -320,7 +320,7 @@ class Heartbeat:
                 lease.stopping = True
                 lease.deadline, lease.over_at = 0.0, self._clock.boot()
             elif isinstance(effect, Note) and effect.event == "job-error" and effect.job in self.leases:
-                self.leases[effect.job].told = ()  # a node of a Cluster, perhaps, that came back with older data
+                self.leases[effect.job].told = ()  # its state may be an older or a new one when it can be served again
             elif isinstance(effect, Note) and effect.event == "store-down":
                 self.store_up = False
             self._deliver(effect, None)

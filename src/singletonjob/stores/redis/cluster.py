@@ -68,7 +68,7 @@ class Cluster(MovingPlace):
     def __init__(self, seeds: Sequence[Node]) -> None:
         super().__init__(seeds, seeds[0])
         self.seeds: tuple[Node, ...] = tuple(seeds)
-        self.unnamed = "no node of the Cluster tells who serves the project"
+        self.unnamed: str = "no node of the Cluster tells who serves the project"
 
     def __str__(self) -> str:
         return f"the Cluster of {', '.join(map(str, self.seeds))}"

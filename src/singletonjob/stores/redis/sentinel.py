@@ -99,7 +99,7 @@ class Service(MovingPlace):
         super().__init__(sentinels, server)
         self.name = name
         self.sentinels: tuple[Address, ...] = tuple(sentinels)
-        self.unnamed = f"no sentinel names the primary of {name}"
+        self.unnamed: str = f"no sentinel names the primary of {name}"
 
     def __str__(self) -> str:
         sentinels = ", ".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
