@@ -11,17 +11,15 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from redis_replicas import RedisFleet, old_enough
+from redis_replicas import old_enough
 from replicas import boot
 from sentinels import SentinelService
 from singletonjob.cli.demo_report import overlaps
 from soak._evidence import arguments, conclude, say, spread
+from soak._fail_overs import MovingFleet, both_led, longest_gap, renewed
 from waiting import wait_for
-
-if TYPE_CHECKING:
-    from servers import Server
 
 HEARTBEAT, LOCK_EXPIRY, CALL_TIMEOUT = 3.0, 10.0, 2.0
 OVERLAP = HEARTBEAT + CALL_TIMEOUT
@@ -45,19 +43,7 @@ class Seen(NamedTuple):
     gap: float
 
 
-class ServiceFleet(RedisFleet):
-    """A fleet whose store is the service; its lease is looked at on the primary."""
-
-    def __init__(self, directory: Path, service: SentinelService) -> None:
-        super().__init__(directory, service.primary())
-        self.store = service.url
-
-    def look_at(self, server: Server) -> None:
-        self.client.close()
-        self.client = server.client(decode_responses=True)
-
-
-def one(fleet: ServiceFleet, service: SentinelService, how: str) -> Seen:
+def one(fleet: MovingFleet, service: SentinelService, how: str) -> Seen:
     """One fail-over, and all in order again at its end."""
     for server in service.servers:
         old_enough(server, LOCK_EXPIRY + 2)
@@ -79,7 +65,7 @@ def one(fleet: ServiceFleet, service: SentinelService, how: str) -> Seen:
         fleet.client.flushall()
     first = fleet.lease()
     again = boot()
-    while not _renewed(fleet, first.expires or 0.0, first.token):
+    while not renewed(fleet, first.expires or 0.0, first.token):
         again = boot()
         assert again < promoted + 60, "nobody leads on the new primary"
         time.sleep(0.005)
@@ -87,35 +73,12 @@ def one(fleet: ServiceFleet, service: SentinelService, how: str) -> Seen:
         process.send_signal(signal.SIGCONT)
     time.sleep(LOCK_EXPIRY + HEARTBEAT)  # whoever still led on the old primary is done with by then
     fleet.look_at(service.primary())
-    both, gap = _both(fleet, began), _gap(fleet, began)
+    both, gap = both_led(fleet, began), longest_gap(fleet, began)
     if how in {KILL, LOSE}:
         service.bring_back(old)
     service.wait_for_replicas()
     service.wait_until_ready()
     return Seen(how, promoted - began, again - promoted, both, gap)
-
-
-def _renewed(fleet: ServiceFleet, expires: float, token: int) -> bool:
-    row = fleet.lease()
-    return row.expires is not None and (row.token != token or row.expires > expires + 0.1)
-
-
-def _both(fleet: ServiceFleet, began: float) -> float:
-    """At most: from the first run of who led later to the last one of who led before."""
-    runs = [run for run in fleet.runs() if run.start > began and run.end is not None]
-    spans = sorted(
-        (
-            min(run.start for run in runs if run.worker == worker),
-            max(run.end or 0 for run in runs if run.worker == worker),
-        )
-        for worker in {run.worker for run in runs}
-    )
-    return max([0.0, *(spans[at][1] - spans[at + 1][0] for at in range(len(spans) - 1))])
-
-
-def _gap(fleet: ServiceFleet, began: float) -> float:
-    starts = fleet.starts(after=began - 1)
-    return max(later - earlier for earlier, later in zip(starts, starts[1:], strict=False))
 
 
 def main() -> None:
@@ -124,7 +87,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         SentinelService(KIND, Path(directory)) as service,
-        ServiceFleet(Path(directory), service) as fleet,
+        MovingFleet(Path(directory), service.primary(), service.url) as fleet,
     ):
         for server in service.servers:
             old_enough(server, LOCK_EXPIRY + 1)
