@@ -18,20 +18,20 @@ __all__ = ["MovingFleet", "both_led", "longest_gap", "renewed"]
 class MovingFleet(RedisFleet):
     """A fleet whose store is at `url`, and its lease on `server` until `look_at` names another one.
 
-    `prefix`: how its keys begin there.
+    `tagged`: the store is a Cluster, where the project is a hash tag in the names of its keys.
     """
 
-    def __init__(self, directory: Path, server: Server, url: str, prefix: str = "pricing") -> None:
+    def __init__(self, directory: Path, server: Server, url: str, *, tagged: bool = False) -> None:
         super().__init__(directory, server)
         self.store = url
-        self._prefix = prefix
+        self._tagged = tagged
 
     def look_at(self, server: Server) -> None:
         self.client.close()
         self.client = server.client(decode_responses=True)
 
-    def lease(self, job: str = "tick", project: str = "") -> LeaseRow:
-        return super().lease(job, project or self._prefix)
+    def lease(self, job: str = "tick", project: str = "pricing") -> LeaseRow:
+        return super().lease(job, f"{{{project}}}" if self._tagged else project)
 
 
 def renewed(fleet: MovingFleet, expires: float, token: int) -> bool:

@@ -25,8 +25,7 @@ HEARTBEAT, LOCK_EXPIRY, CALL_TIMEOUT = 3.0, 10.0, 2.0
 AGAIN = 1.2 * HEARTBEAT + CALL_TIMEOUT
 
 KIND = "valkey-9"
-PREFIX = "{pricing}"
-KEY = lock(project=PREFIX)
+KEY = lock(project="{pricing}")
 
 KILL, ORDER, FREEZE = "kill -9", "CLUSTER FAILOVER", "SIGSTOP, later SIGCONT"
 MOVE = "the slot moves to another node"
@@ -118,7 +117,7 @@ def main() -> None:
             if cluster.owner(KEY) is not cluster.nodes[0]:
                 cluster.begin_move(KEY, cluster.nodes[0])
                 cluster.end_move(KEY, cluster.nodes[0])
-            with MovingFleet(replicas, cluster.nodes[0], cluster.url, PREFIX) as fleet:
+            with MovingFleet(replicas, cluster.nodes[0], cluster.url, tagged=True) as fleet:
                 for server in (*cluster.nodes, *cluster.replicas):
                     old_enough(server, LOCK_EXPIRY + 2)
                 fleet.start()
