@@ -154,8 +154,9 @@ class Cluster:
     def end_move(self, key: str, to: Server) -> None:
         """The slot is the other node's, and all know."""
         slot, name = key_slot(key.encode()), self.name_of(to)
-        for node in (to, *(node for node in self.nodes if node is not to)):
-            self.run(node, "CLUSTER", "SETSLOT", slot, "NODE", name)
+        for node in (to, *(node for node in self._all if node is not to)):
+            if self.is_master(node):  # a replica refuses it, and hears of it from its master
+                self.run(node, "CLUSTER", "SETSLOT", slot, "NODE", name)
 
     @property
     def _all(self) -> list[Server]:
