@@ -430,7 +430,41 @@ def test_c35_a_task_killed_between_two_runs_is_restarted_too() -> None:
     run_virtually(main())
 
 
-def test_a_body_that_cancels_its_own_task_ends_its_term_and_the_job_goes_on() -> None:
+def test_s4_the_lease_is_kept_until_a_body_has_unwound_however_often_its_jobs_task_is_ended() -> None:
+    async def main() -> None:
+        store = MemoryStore(VirtualClock(the_loop()))
+        app = SingletonJobs("pricing", store=store)
+        unwinding = asyncio.Event()
+        cancelled: list[float] = []
+
+        @app.interval(1, name="job")
+        async def job() -> None:
+            until = the_loop().time() + 5
+            while the_loop().time() < until:
+                try:
+                    await asyncio.sleep(until - the_loop().time())
+                except asyncio.CancelledError:
+                    cancelled.append(the_loop().time())
+                    unwinding.set()
+
+        replica = Replica(app).start()
+        await asyncio.sleep(1)
+        node = replica.service.node
+        task = replica.service._tasks["job"]
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(1)
+            assert store._records["pricing", "job"].holder == node
+            assert not task.done()
+        assert len(cancelled) == 3  # each of them reaches the body
+        await asyncio.sleep(3)
+        assert task.done()
+        await replica.stop()
+
+    run_virtually(main())
+
+
+def test_a_body_that_cancels_its_own_task_ends_its_run_alone() -> None:
     async def main() -> None:
         app = own_app()
         runs: list[int] = []
@@ -442,12 +476,14 @@ def test_a_body_that_cancels_its_own_task_ends_its_term_and_the_job_goes_on() ->
                 task = asyncio.current_task()
                 assert task is not None
                 task.cancel()
+                await asyncio.sleep(0)
 
         async with running(app):
             await asyncio.sleep(6)
             assert app.is_leader("job")
             assert len(runs) >= 4
-            assert len(set(runs)) == 2
+            assert len(set(runs)) == 1
+            assert app.stats()["job"].cancelled == 1
 
     run_virtually(main())
 

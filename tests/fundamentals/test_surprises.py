@@ -299,7 +299,7 @@ def test_surprise_7_dropped_ticks_are_counted_told_and_logged() -> None:
         app.subscribe(events.append)
         with Capture() as logs:
             async with running(app):
-                await asyncio.sleep(6.05)
+                await asyncio.sleep(6.06)
                 dropped = app.stats()["job"].dropped_overlap
                 assert dropped == 2 * app.stats()["job"].ok == 40
         assert sum(event.count for event in events if isinstance(event, TicksDropped)) == dropped

@@ -395,7 +395,7 @@ def test_a_scenario_runs_while_time_passes() -> None:
     app.add(Tick())
 
     async def scenario() -> int:
-        await asyncio.sleep(600)
+        await asyncio.sleep(601)
         with pytest.raises(SingletonJobError, match=r"await asyncio\.sleep"):
             world.run_for("1m")
         return len(world.runs)

@@ -57,6 +57,7 @@ def test_over_a_minute_every_tick_is_run_or_counted_as_dropped_and_starts_are_on
             # At the end of a run all ticks up to now are decided; until then those that came meanwhile are not.
             while grid.running:
                 await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)
             stats = one.app.stats()["grid"]
         numbers = [number for number, _, _ in grid.runs]
         decided = EPOCH + round(grid.runs[-1][2] * 1e6)
@@ -91,6 +92,7 @@ def test_across_a_hand_over_no_tick_runs_twice_and_what_nobody_counts_lies_betwe
         await asyncio.sleep(30)
         while grid.running:
             await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)
         new = second.app.stats()["grid"]
         await second.stop()
         numbers = [number for number, _, _ in grid.runs]
@@ -116,6 +118,7 @@ def test_events_carry_what_became_of_every_tick() -> None:
             await asyncio.sleep(10.05)
             while grid.running:
                 await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)
             stats = app.stats()["grid"]
             await asyncio.sleep(0.001)
             dropped = sum(event.count for event in events if isinstance(event, TicksDropped))

@@ -233,6 +233,9 @@ class SimLoop(asyncio.BaseEventLoop):
                     return
                 for task in left:
                     task.cancel()
+            for task in self._tasks:  # a runner that is killed is started anew, for ever
+                if not task.done():
+                    task.get_coro().close()
         finally:
             set_running(None)
 

@@ -9,15 +9,15 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from inspect import iscoroutine
-from types import coroutine
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Generator
+    from collections.abc import Awaitable
     from types import TracebackType
 
-__all__ = ["UserCode", "awaited_in", "handled_signals", "handles_interrupts", "inside", "is_foreign"]
+__all__ = ["UserCode", "handled_signals", "handles_interrupts", "in_own_task", "inside", "is_foreign"]
+
+T = TypeVar("T")
 
 inside: contextvars.ContextVar[object] = contextvars.ContextVar("singletonjob_inside", default=None)
 """The start of an app, a `Service`, of whose code the caller is a part: of a body, hook or switch, or of a task or
@@ -33,7 +33,7 @@ def handles_interrupts() -> bool:
     return signal.SIGINT in handled_signals
 
 
-def is_foreign(error: BaseException, task: asyncio.Task[None] | None) -> bool:
+def is_foreign(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """True if `error`, caught around the user's code in `task`, is no failure of that code and must be raised again.
 
     Everything else that the code raises is a failed call, `SystemExit` included: asyncio lets that one, and
@@ -52,33 +52,28 @@ def is_foreign(error: BaseException, task: asyncio.Task[None] | None) -> bool:
     return isinstance(error, GeneratorExit) and asyncio.current_task(task.get_loop()) is not task
 
 
-@coroutine
-def awaited_in(context: contextvars.Context, awaitable: Awaitable[Any]) -> Generator[Any, None, Any]:
-    """Await `awaitable` in this task, but in `context`: the context variables that it sets stay there.
+async def in_own_task(context: contextvars.Context, awaitable: Awaitable[T]) -> T:
+    """Return what `awaitable` returns, or raise what it raises, from a task of its own in `context`.
 
-    `await awaited_in(context, answer)`. The task stays the same one, so that its cancellation reaches the awaitable as
-    it always does.
+    A cancellation of the caller reaches that task. `SystemExit` is a failure like any other here; in a task as such it
+    would end the loop.
     """
-    one: Coroutine[Any, Any, Any] = awaitable if iscoroutine(awaitable) else _as_coroutine(awaitable)
-    send, throw = one.send, one.throw
-    error: BaseException | None = None
-    while True:
-        try:
-            waits_for = context.run(send, None) if error is None else context.run(throw, error)
-        except StopIteration as end:
-            return end.value
-        finally:
-            error = None  # a traceback whose frames name the error is a cycle
-        try:
-            yield waits_for
-        except BaseException as thrown:
-            error = thrown
-        finally:
-            waits_for = None  # a failed future names its error
 
+    async def call() -> tuple[T, None] | tuple[None, BaseException]:
+        try:
+            return await awaitable, None
+        except BaseException as error:
+            if is_foreign(error, asyncio.current_task()):
+                raise
+            return None, error
 
-async def _as_coroutine(awaitable: Awaitable[Any]) -> object:
-    return await awaitable
+    value, error = await asyncio.get_running_loop().create_task(call(), context=context)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # a traceback whose frames name the error is a cycle
+    return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
 
 
 class UserCode:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._jobs.body import is_async
-from .._jobs.user_code import UserCode, awaited_in, is_foreign
+from .._jobs.user_code import UserCode, in_own_task, is_foreign
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -56,7 +56,7 @@ async def say_farewell(
                 if not in_thread:
                     answer = context.run(hook, reason)
                 if inspect.isawaitable(answer):
-                    await awaited_in(context, answer)
+                    await in_own_task(context, answer)
     except BaseException as error:
         if is_foreign(error, task):
             raise

@@ -7,7 +7,7 @@ import contextvars
 import inspect
 from typing import TYPE_CHECKING
 
-from .._jobs.user_code import UserCode, awaited_in, is_foreign
+from .._jobs.user_code import UserCode, in_own_task, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ async def follow_switch(
             with user_code:
                 context = contextvars.copy_context()  # what one question sets does not show in the next one
                 answer = context.run(ask)
-                on = bool(await awaited_in(context, answer) if inspect.isawaitable(answer) else answer)
+                on = bool(await in_own_task(context, answer) if inspect.isawaitable(answer) else answer)
         except BaseException as error:
             if is_foreign(error, task):
                 raise

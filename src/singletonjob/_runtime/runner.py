@@ -16,7 +16,7 @@ import threading
 from functools import partial
 from logging import DEBUG
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from .._core.errors import LeadershipLost
 from .._core.protocol import Claimed, ClaimSlot, NotClaimed, TakeTrigger
@@ -24,16 +24,15 @@ from .._core.schedule import Due, Take
 from .._jobs.body import is_async
 from .._jobs.handles import Run, StopSignal, Term
 from .._jobs.thread_calls import JobThread
-from .._jobs.user_code import UserCode, awaited_in, is_foreign
+from .._jobs.user_code import UserCode, is_foreign
 from .._reporting.job_counters import Counts
 from .._reporting.run_accounting import Ledger
 from .hooks import say_farewell
 from .lease import Fence
-from .scope import Scope
-from .sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import Context
 
     from .._core.elector import Claim
     from .._core.protocol import JobState
@@ -126,12 +125,12 @@ class Runner:
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
         self._stop_by = inf  # up to when an orderly end may take; a margin later the elector leaves the lease behind
         self._cut: str | None = None  # why the call in flight was cancelled
-        self._scope: Scope
-        self._on_call = False  # the user's code runs on the loop, within the scope
+        self._call: asyncio.Task[Result] | None = None  # of the user's code, while it runs on the loop
+        self._cancelled = 0  # how often we cancelled it; a second time only when its time is over
         self._signal = StopSignal(None)  # of the run in flight, or of the next one
         self._timer: Timer | None = None  # its end by timeout or grace
         self._task: asyncio.Task[None]
-        self._sleeper: Sleeper
+        self._wake = asyncio.Event()
         self._asked: Claim | None = None
         self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
         self._trigger = ""  # the id of an operator's trigger that is to be taken next
@@ -150,7 +149,7 @@ class Runner:
             lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
         self.lease, self._state, self._reason, self._trigger = lease, state, None, ""
         self._grace_until = self._stop_by = inf
-        self._sleeper.wake()
+        self._wake.set()
 
     def drain(self, reason: Reason, token: int | None = None) -> None:
         """Start no more runs; let the one in flight end, within its grace."""
@@ -198,7 +197,7 @@ class Runner:
             self._orders.claim(busy)
             return
         self._trigger = name
-        self._sleeper.wake()
+        self._wake.set()
 
     def look(self) -> None:
         """Once a second: count what the run in flight has dropped so far, since one that hangs never ends.
@@ -214,31 +213,34 @@ class Runner:
     def _stop_run(self) -> None:
         if self._in_flight is not None:
             self._signal.give()
-        if self._on_call and self._grace_until < inf:
+        if self._call is not None and self._grace_until < inf:
             self._limit_run(min(self._grace_until, self._timeout_at()))
         if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
             self._answer.cancel()
-        self._sleeper.wake()
+        self._wake.set()
 
     # -- the task --------------------------------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:
         """Serve one term after the other, until cancelled: the task that does."""
         loop = asyncio.get_running_loop()
-        self._sleeper = Sleeper(loop)
         self._task = loop.create_task(self._run(), name=f"singletonjob {self.job.name}")
-        self._scope = Scope(self._task)
         return self._task
 
     async def _run(self) -> None:
         try:
             while True:
                 if self.lease is None:
-                    await self._sleeper
+                    await self._sleep()
                 else:
                     await self._reign(self.lease)
         finally:
             self._thread.stop()
+
+    async def _sleep(self) -> None:
+        """Wait until a timer rings or something happens."""
+        await self._wake.wait()
+        self._wake.clear()
 
     async def _reign(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
@@ -293,10 +295,10 @@ class Runner:
             if when is None:
                 self._ledger.no_future_slot(lease)
             elif timer is None:
-                timer = (self._timers.at_wall if ticker.on_wall else self._timers.at_boot)(when, self._sleeper.ring)
+                timer = (self._timers.at_wall if ticker.on_wall else self._timers.at_boot)(when, self._wake.set)
             else:
                 timer.set(when)
-            await self._sleeper
+            await self._sleep()
             now = self._clock.now()
             if self._reason is None and not lease.valid():
                 self.end("expired")  # awake before the fence; the term may have ended long ago
@@ -391,18 +393,24 @@ class Runner:
                 self._signal = StopSignal(None if job.is_async else threading.Event())
             if self._reason is not None:
                 self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
-            run = Run(lease, self._signal, scheduled, wall, tick, self._previous_end)
             if tick is not None:
                 lease.tick = scheduled
             self._begin_call(lease, boot)
             context = self._context.copy()
             telling = self._callbacks or self._debug
-            if telling:
-                self._ledger.run_started(lease, due, lateness)
+
+            def begun(telling: object = telling) -> Run:
+                nonlocal wall, boot, lateness
+                wall, boot = self._clock.now()  # the loop may have been blocked since the tick
+                lateness = (wall - scheduled) / 1e6
+                if telling:
+                    self._ledger.run_started(lease, due, lateness)
+                return Run(lease, self._signal, scheduled, wall, tick, self._previous_end)
+
             try:
                 self._in_flight = (lease, due, ticker)
                 call = self._on_loop if job.is_async else self._in_thread
-                result = await call(lease, job.body, run, claimed, context)
+                result = await call(lease, job.body, begun, claimed, context)
                 lease.limit = inf
             finally:
                 self._in_flight = None
@@ -422,8 +430,6 @@ class Runner:
                     take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
                 if take.late or take.missed:
                     self._ledger.lost(lease, take, "overlap")
-                if self._task.cancelling():
-                    raise asyncio.CancelledError  # the body swallowed it
                 return ended
             if tick is not None:
                 break
@@ -444,8 +450,8 @@ class Runner:
 
     async def _hold_back(self) -> None:
         """Wait before the next look at a renewal that is overdue."""
-        timer = self._timers.at_boot(self._clock.boot() + HELD_BACK, self._sleeper.ring)
-        await self._sleeper
+        timer = self._timers.at_boot(self._clock.boot() + HELD_BACK, self._wake.set)
+        await self._sleep()
         timer.cancel()
 
     def _overdue(self, lease: Lease) -> bool:
@@ -453,33 +459,58 @@ class Runner:
         return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
 
     async def _on_loop(
-        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+        self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool, context: Context
     ) -> Result:
-        """Call the user's code inside the fence; the check is the last thing before it."""
-        self._cut, self._on_call = None, True
+        """Call the user's code, with the handle that `make` returns, in a task of its own, inside the fence."""
+        self._cut, self._cancelled = None, 0
+        name = f"singletonjob {self.job.name} run"
+        task = asyncio.get_running_loop().create_task(
+            self._checked_call(lease, call, make, claimed), name=name, context=context
+        )
+        self._call = task
+        ended_from_outside = False
         try:
             if self._grace_until < inf or self.options.timeout is not None:
                 self._limit_run(min(self._grace_until, self._timeout_at()))
-            if not lease.valid() or (lease.stopping and not claimed):
-                return None
-            with self._user_code:
-                answer = context.run(call, handle)
-                if inspect.isawaitable(answer):
-                    await awaited_in(context, answer)
-            return RAN_WELL
-        except BaseException as error:
-            return self._ended_by(error, lease, ours=self._scope.close())
+            while not task.done():
+                try:
+                    await asyncio.wait((task,))
+                except asyncio.CancelledError:
+                    # Our own task is ended. The lease is kept until the code has unwound, however often that is (S4).
+                    ended_from_outside = True
+                    task.cancel()
+            if ended_from_outside:
+                raise asyncio.CancelledError
+            return None if task.cancelled() else task.result()  # cancelled before its first step, it called nothing
         finally:
-            self._on_call, lease.run_started = False, None
-            if self._scope.cancels:
-                self._scope.close()
+            self._call, lease.run_started = None, None
             if self._timer is not None:
                 self._timer.cancel()
 
+    async def _checked_call(
+        self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool
+    ) -> Result:
+        """Call the user's code if the term allows it; the check is the last step before the call (S2)."""
+        task = asyncio.current_task()
+        handle = make()
+        try:
+            if not lease.valid() or (lease.stopping and not claimed):
+                return None
+            with self._user_code:
+                answer = call(handle)
+                if inspect.isawaitable(answer):
+                    await answer
+            return RAN_WELL
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                return ("timeout" if self._cut == "timeout" else "cancelled"), None
+            return self._ended_by(error, lease, task)
+
     async def _in_thread(
-        self, lease: Lease, call: Callable[[H], object], handle: H, claimed: bool, context: contextvars.Context
+        self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool, context: Context
     ) -> Result:
         """Call sync user code in its thread, inside the fence; what it returns is awaited on the loop if it can be."""
+        handle = make()
 
         def checked() -> tuple[bool, object]:
             if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
@@ -495,27 +526,22 @@ class Runner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task.cancelling():
                 self._stop_run()  # a body that has begun goes on; it is told to end
-            return self._ended_by(error, lease)
+            return self._ended_by(error, lease, self._task)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
         if not called:
             return None
         if inspect.isawaitable(answer):
-            result = await self._on_loop(lease, lambda answer: answer, answer, claimed=True, context=context)
+            result = await self._on_loop(lease, lambda answer: answer, lambda: answer, claimed=True, context=context)
             if result is None and inspect.iscoroutine(answer):
                 answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
             return result or ("cancelled", None)
         return ("timeout", None) if self._cut == "timeout" else RAN_WELL
 
-    def _ended_by(self, error: BaseException, lease: Lease, *, ours: bool = False) -> Result:
-        """What an exception out of the user's code means; `ours`: it is the end of our own scope.
-
-        An end of our task, from outside, goes on its way.
-        """
-        if ours and isinstance(error, asyncio.CancelledError):
-            return ("timeout" if self._cut == "timeout" else "cancelled"), None
-        if is_foreign(error, self._task):
+    def _ended_by(self, error: BaseException, lease: Lease, task: asyncio.Task[Any] | None) -> Result:
+        """What an exception out of the user's code in `task` means. An end of the task from outside goes on its way."""
+        if is_foreign(error, task):
             raise error
         if isinstance(error, LeadershipLost) and not lease.valid():
             return "cancelled", None
@@ -531,7 +557,7 @@ class Runner:
             self._timer.set(when)
 
     def _limit_reached(self) -> None:
-        if self._on_call and self._grace_until < self._timeout_at():
+        if self._call is not None and self._grace_until < self._timeout_at():
             self._cancel()
         else:
             self._time_out()
@@ -547,9 +573,12 @@ class Runner:
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._on_call and self.lease is not None:
+        if self._call is not None and self.lease is not None:
             self._cut = self._cut or self._reason
-            self._scope.cancel(over=self.lease.over and self.options.cancel_on_lost_leadership)
+            over = self.lease.over and self.options.cancel_on_lost_leadership
+            if self._cancelled < 1 + over:  # once more when its time is over: it may still be busy with its first end
+                self._cancelled += 1
+                self._call.cancel()
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
@@ -567,13 +596,11 @@ class Runner:
                 continue
             self._begin_call(lease, self._clock.boot())
             try:
-                result = await call(lease, hook, Term(lease), claimed=False, context=self._context)
+                result = await call(lease, hook, lambda: Term(lease), claimed=False, context=self._context)
             finally:
                 lease.run_started = None
                 if not lease.in_thread:
                     lease.limit = inf
-        if self._task.cancelling():
-            raise asyncio.CancelledError  # the hook swallowed it
         outcome, error = result or ("cancelled", None)
         if outcome == "ok":
             return True
