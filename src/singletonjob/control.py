@@ -195,7 +195,7 @@ class Control:
         async with self._desk() as desk:
             used = sorted(self._known & set(await desk.names(jobs)))
         if used:
-            raise ConfigError(f"forget: the app has the job {', '.join(used)}; remove it from the code first")
+            raise ConfigError(f"the app has the job {', '.join(used)}; remove it from the code first")
         return await self._order(jobs, Forget)
 
     def _desk(self) -> _Desk:

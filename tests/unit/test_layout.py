@@ -230,10 +230,10 @@ BUDGETS = {
     "(root)": 610,
     "_core": 1440,
     "_generate": 370,
-    "_jobs": 1380,
+    "_jobs": 1370,
     "_process": 415,
     "_reporting": 855,
-    "_runtime": 1345,
+    "_runtime": 1305,
     "_system": 370,
     "_telemetry": 295,
     "cli": 2130,
@@ -261,7 +261,7 @@ def test_each_room_keeps_to_its_budget() -> None:
 
 
 def test_the_core_the_runtime_and_the_system_can_be_read_in_one_sitting() -> None:
-    assert sum(room_sizes()[room] for room in SITTING) <= 3155
+    assert sum(room_sizes()[room] for room in SITTING) <= 3115
 
 
 def test_a_file_over_300_lines_says_why_on_its_top() -> None:

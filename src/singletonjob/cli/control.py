@@ -226,8 +226,10 @@ def _told(result: OrderResult, command: str) -> str:
         case "started":
             return f"{holder} started an extra run after {took}"
         case "ran-ok" | "ran-failed" | "ran-cancelled" | "ran-timeout":
-            how = {"ran-ok": "well", "ran-timeout": "at its timeout"}.get(result.outcome, "")
-            return f"the extra run on {holder} ended {how or 'as ' + result.outcome[4:]}, {took} after the order"
+            how = {"ran-ok": "ended well", "ran-failed": "failed", "ran-cancelled": "was cancelled"}
+            return (
+                f"the extra run on {holder} {how.get(result.outcome, 'ran into its timeout')}, {took} after the order"
+            )
         case "forgotten":
             return "forgotten"
         case "recent":

@@ -25,8 +25,8 @@ COLUMNS = ("JOB", "LEADER", "LED FOR", "LAST RUN", "RUNS", "FAILED", "STANDBY", 
 NARROWEST = 7
 """No column is made narrower than this."""
 
-IN_TWO_LEASES = 2
-"""So many `lock_expiry` after a run was due, a job is late: a crash of its leader costs one, and reports come late."""
+LATE_AFTER = 2
+"""A job is late if no run has ended for so many `lock_expiry` after one was due: a crash of its leader costs one."""
 
 
 class Seen:
@@ -44,7 +44,7 @@ class Seen:
         self.late_since: int | None = None
         if schedule is not None and options is not None and view.ended is not None and view.paused is None:
             due = _due_after(schedule, view.ended)
-            if due is not None and self.now - due > IN_TWO_LEASES * options.lock_expiry * 1e6:
+            if due is not None and self.now - due > LATE_AFTER * options.lock_expiry * 1e6:
                 self.late_since = due
 
     def row(self) -> tuple[str, ...]:
