@@ -52,6 +52,7 @@ FORGETS = Place("_core/elector.py", ("tests/unit/test_election_store_that_forget
 HEARTBEAT = Place("_runtime/heartbeat.py", RUNS)
 STORE_CALLS = Place("stores/calls.py", RUNS)
 RUNNER = Place("_runtime/runner.py", RUNS)
+RUNNER_ENDED = Place("_runtime/runner.py", ("tests/fundamentals/test_cancellation.py",))
 FAREWELL = Place("_runtime/hooks.py", RUNS)
 LEASE = Place("_runtime/lease.py", FENCE)
 HANDLES = Place("_jobs/handles.py", FENCE)
@@ -412,6 +413,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "  end\n"
             "  call('SET', lock, node)\n",
             "test_a_renewal_that_comes_after_the_end_does_not_revive",
+        ),
+        (
+            "a run is left alone when its job's task is ended again",
+            RUNNER_ENDED,
+            "            while not task.done():\n",
+            "            if not task.done():\n",
+            "test_s4_the_lease_is_kept_until_a_body_has_unwound_however_often_its_jobs_task_is_ended",
         ),
         (
             "rules: a job that is led is forgotten",
