@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["UserCode", "handled_signals", "handles_interrupts", "in_own_task", "inside", "is_foreign"]
-
-T = TypeVar("T")
+__all__ = ["UserCode", "handled_signals", "handles_interrupts", "in_own_task", "inside", "is_foreign", "result_of"]
 
 inside: contextvars.ContextVar[object] = contextvars.ContextVar("singletonjob_inside", default=None)
 """The start of an app, a `Service`, of whose code the caller is a part: of a body, hook or switch, or of a task or
@@ -52,28 +51,35 @@ def is_foreign(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     return isinstance(error, GeneratorExit) and asyncio.current_task(task.get_loop()) is not task
 
 
-async def in_own_task(context: contextvars.Context, awaitable: Awaitable[T]) -> T:
-    """Return what `awaitable` returns, or raise what it raises, from a task of its own in `context`.
+async def result_of(call: Callable[[], object]) -> tuple[object, BaseException | None]:
+    """Return what the user's code `call()` returns, awaited if it is awaitable, or the exception that it raises.
 
-    A cancellation of the caller reaches that task. `SystemExit` is a failure like any other here; in a task as such it
-    would end the loop.
+    A `SystemExit` is a failure like any other here. If it left a task, it would end the loop. Raises only what
+    `is_foreign`.
     """
+    user_code = UserCode()
+    try:
+        with user_code:
+            answer = call()
+            return (await answer if inspect.isawaitable(answer) else answer), None
+    except BaseException as error:
+        if is_foreign(error, asyncio.current_task()):
+            raise
+        return None, error
 
-    async def call() -> tuple[T, None] | tuple[None, BaseException]:
-        try:
-            return await awaitable, None
-        except BaseException as error:
-            if is_foreign(error, asyncio.current_task()):
-                raise
-            return None, error
 
-    value, error = await asyncio.get_running_loop().create_task(call(), context=context)
+async def in_own_task(call: Callable[[], object], context: contextvars.Context) -> object:
+    """Return or raise what the user's code `call()` does, in a separate task in `context`.
+
+    A cancellation of the caller reaches that task.
+    """
+    value, error = await asyncio.get_running_loop().create_task(result_of(call), context=context)
     if error is not None:
         try:
             raise error
         finally:
             del error  # a traceback whose frames name the error is a cycle
-    return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
+    return value
 
 
 class UserCode:

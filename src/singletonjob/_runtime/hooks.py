@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._jobs.body import is_async
-from .._jobs.user_code import UserCode, in_own_task, is_foreign
+from .._jobs.user_code import in_own_task, is_foreign
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextvars import Context
 
     from .._core.values import Reason
@@ -42,7 +43,7 @@ async def say_farewell(
     hook = job.on_stepped_down
     if hook is None:
         return
-    task, user_code = asyncio.current_task(), UserCode()
+    task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     now = lease.clock.boot()
     seconds = min(options.shutdown_grace, stop_by - now) + options.margin / 2  # a run may have used all of its grace
@@ -50,13 +51,13 @@ async def say_farewell(
     limit = asyncio.timeout(seconds)
     try:
         in_thread = not (job.is_async or is_async(hook))
-        answer = await thread.call(lease.threads, partial(hook, reason), context) if in_thread else None
+        call: Callable[[], object] = partial(hook, reason)
+        answer = await thread.call(lease.threads, call, context) if in_thread else None
         async with limit:
-            with user_code:
-                if not in_thread:
-                    answer = context.run(hook, reason)
-                if inspect.isawaitable(answer):
-                    await in_own_task(context, answer)
+            if not in_thread:
+                await in_own_task(call, context)
+            elif inspect.isawaitable(answer):
+                await in_own_task(lambda: answer, context)
     except BaseException as error:
         if is_foreign(error, task):
             raise

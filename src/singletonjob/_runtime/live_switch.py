@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 from typing import TYPE_CHECKING
 
-from .._jobs.user_code import UserCode, in_own_task, is_foreign
+from .._jobs.user_code import in_own_task, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +25,12 @@ async def follow_switch(
     a job with a sync body: in the thread of that body it would wait for a run in flight, and a switch must not.
     """
     last: bool | None = None
-    task, user_code = asyncio.current_task(), UserCode()
+    task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     while True:
         try:
-            with user_code:
-                context = contextvars.copy_context()  # what one question sets does not show in the next one
-                answer = context.run(ask)
-                on = bool(await in_own_task(context, answer) if inspect.isawaitable(answer) else answer)
+            # A copy of the context, so that what one call sets does not show in the next one.
+            on = bool(await in_own_task(ask, contextvars.copy_context()))
         except BaseException as error:
             if is_foreign(error, task):
                 raise
