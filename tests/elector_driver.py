@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from singletonjob._core.elector import Elector, Note
+from singletonjob._core.elector import Elector, LogEvent
 from singletonjob._jobs.options import JOB_READERS, JobOptions, read, resolve
 from singletonjob.stores.protocol import Acquire, Batch, Granted, JobState, Progress, Reply
 
 if TYPE_CHECKING:
     from singletonjob.stores.protocol import Verdict
 
-__all__ = ["CLOCK", "STATE", "Driver", "Witness", "leading", "options"]
+__all__ = ["CLOCK", "STATE", "Driver", "Liveness", "leading", "options"]
 
 CLOCK = 50_000_000
 STATE = JobState(wall=1)
@@ -22,13 +22,13 @@ def options(**given: object) -> JobOptions:
     return resolve(read(given, JOB_READERS))
 
 
-class Witness:
+class Liveness:
     """Vouches for everything until told otherwise."""
 
     def __init__(self) -> None:
         self.until: dict[str, float] = {}
 
-    def vouched_until(self, job: str) -> float:
+    def alive_until(self, job: str) -> float:
         return self.until.get(job, inf)
 
     def progress(self, job: str, now: float) -> Progress:
@@ -48,7 +48,7 @@ class Driver:
         **given: Any,
     ) -> None:
         names = jobs or ("a",)
-        self.witness = Witness()
+        self.liveness = Liveness()
         self.elector = Elector(
             project="p",
             node="n-1",
@@ -69,17 +69,21 @@ class Driver:
         self.receive(now, up_for=up_for)
 
     def poll(self, now: float) -> Batch | None:
-        step = self.elector.poll(now, self.witness)
-        self.effects += self.elector.take_effects()
+        step = self.elector.poll(now, self.liveness)
+        self._take_effects()
         self.wake_at = step.wake_at
         return step.batch
 
     def receive(self, now: float, *verdicts: Verdict, **reply: Any) -> None:
         self.elector.receive(now, Reply(clock=CLOCK + int(now * 1e6), verdicts=verdicts, **reply))
-        self.effects += self.elector.take_effects()
+        self._take_effects()
 
     def fail(self, now: float) -> None:
         self.elector.receive(now, None, "it broke")
+        self._take_effects()
+
+    def _take_effects(self) -> None:
+        self.elector.check()
         self.effects += self.elector.take_effects()
 
     def lead(self, now: float = 0.0, token: int = 7, after: float = 0.0) -> None:
@@ -98,7 +102,7 @@ class Driver:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def notes(self) -> list[str]:
-        return [effect.event for effect in self.of(Note)]
+        return [effect.event for effect in self.of(LogEvent)]
 
 
 def leading(*jobs: str, **given: Any) -> Driver:

@@ -238,7 +238,9 @@ def test_c39_a_grant_whose_answer_was_lost_is_taken_up_with_the_next_try_and_cou
             if isinstance(event, Elected):
                 elected.append(the_loop().time())
                 deadlines.append(
-                    a.service._heartbeat.leases["tick"].deadline - VirtualClock(the_loop()).boot() + elected[0]
+                    a.service._heartbeat.leases["tick"].leadership.deadline
+                    - VirtualClock(the_loop()).boot()
+                    + elected[0]
                 )
 
         app.subscribe(listen)

@@ -38,7 +38,7 @@ def documented() -> set[tuple[str, str]]:
 def noted(file: str) -> set[str]:
     """The events of the notes that a module makes."""
     calls = [node for node in ast.walk(ast.parse((SOURCE / file).read_text())) if isinstance(node, ast.Call)]
-    notes = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in {"Note", "OptionNote"}]
+    notes = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in {"LogEvent", "OptionNote"}]
     return {str(event.value) for event in (call.args[0] for call in notes) if isinstance(event, ast.Constant)}
 
 

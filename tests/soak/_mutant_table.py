@@ -94,9 +94,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "unknown read as granted",
             ELECTION,
-            "                seat.in_doubt_until = flight.sent",
-            "                self._granted(seat, request, Granted(1, JobState(0)), flight.sent, now)\n"
-            "                seat.in_doubt_until = flight.sent",
+            "                job.unanswered_until = exchange.sent",
+            "                self._granted(job, request, Granted(1, JobState(0)), exchange.sent, now)\n                job.unanswered_until = exchange.sent",
             "test_c02_an_unknown_outcome_never_makes_a_leader",
         ),
         (
@@ -109,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "the end of a term leaves its deadline",
             HEARTBEAT,
-            "lease.deadline, lease.over_at = 0.0, self._clock.boot()",
-            "lease.over_at = self._clock.boot()",
+            "self.leases[effect.job].end(effect.reason)",
+            "self.leases[effect.job].drain(effect.reason)",
             "test_a_live_switch_gives_the_lease_to_an_enabled_peer_and_takes_part_again",
         ),
         (
@@ -119,16 +118,16 @@ MUTANTS: tuple[Mutant, ...] = (
             "                lease = self.leases[effect.job] = Lease(",
             "                earlier = self.leases.get(effect.job)\n"
             "                if earlier is not None:\n"
-            "                    earlier.token, earlier.deadline, earlier.sent = effect.token, effect.deadline, effect.sent\n"
-            "                    earlier.over, earlier.stopping, earlier.over_at = False, False, inf\n"
+            "                    earlier.token, earlier.leadership = effect.term.token, effect.term\n"
+            "                    earlier._over, earlier._draining, earlier.over_at, earlier.reason = False, False, inf, None\n"
             "                lease = self.leases[effect.job] = earlier or Lease(",
             "test_a_run_that_was_kept_from_an_earlier_term_says_that_it_is_over_also_when_its_replica_leads_again",
         ),
         (
             "a term whose run is ending is not renewed",
             ELECTION,
-            "            if seat.due <= soon:\n                wanted",
-            '            if seat.due <= soon and seat.phase == "leader":\n                wanted',
+            "            if soon:\n                progress",
+            '            if soon and job.phase == "leader":\n                progress',
             "test_a_stop_drains_and_the_release_goes_out_when_the_body_has_ended_and_not_before",
         ),
         (
@@ -172,16 +171,14 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "no check right before an async run",
             RUNNER,
-            "            if not lease.valid() or (lease.stopping and not claimed):\n"
-            "                return None\n"
-            "            with self._user_code:\n",
+            "            if not lease.may_start(claimed=claimed):\n                return None\n            with self._user_code:\n",
             "            with self._user_code:\n",
             "test_a_run_does_not_start_if_the_term_ended_between_the_decision_and_the_call",
         ),
         (
             "no check in the thread before a sync run",
             RUNNER,
-            "if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):",
+            "if not lease.may_start(claimed=claimed) or self._overdue(lease):",
             "if False:",
             "test_a_run_does_not_start_if_the_term_ended_between_the_decision_and_the_call",
         ),
@@ -198,21 +195,21 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "deadline from the reply, at a renewal",
             ELECTION,
-            "deadline = sent + seat.options.lock_expiry - seat.options.margin",
-            "deadline = now + seat.options.lock_expiry - seat.options.margin",
+            "term = self._term(job, job.term.token, sent)",
+            "term = self._term(job, job.term.token, now)",
             "test_a_renewal_moves_the_deadline_from_its_own_sending_and_not_from_the_reply",
         ),
         (
             "no margin, at a grant",
             ELECTION,
-            "deadline = sent + options.lock_expiry - options.margin",
-            "deadline = sent + options.lock_expiry",
+            "Leadership(token, sent, sent + job.options.lock_expiry - job.options.margin)",
+            "Leadership(token, sent, sent + job.options.lock_expiry)",
             "test_a_grant_begins_a_term_whose_deadline_counts_from_before_the_request_was_sent",
         ),
         (
             "a deadline that has passed does not end the term",
             ELECTION,
-            "if 0 < seat.deadline <= now:",
+            "if job.alive and job.term.deadline <= now:",
             "if False:",
             "test_the_deadline_ends_the_term_at_that_moment_with_the_call_still_hanging",
         ),
@@ -226,31 +223,29 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a grant that comes after its deadline is used",
             ELECTION,
-            "if now >= deadline or request.number <= seat.covered or",
-            "if request.number <= seat.covered or",
+            "if now >= term.deadline or request.number <= job.released or",
+            "if request.number <= job.released or",
             "test_a_grant_that_arrives_after_its_own_deadline_is_not_used_but_given_back_and_asked_for_anew",
         ),
         (
             "unknown read as renewed",
             ELECTION,
-            "            self._retry(seat, now, self._errors, at_once=used_up)",
-            "            if seat.deadline > 0:\n"
-            "                self._renewed(seat, Renewed(), flight.sent, now)\n"
-            "            self._retry(seat, now, self._errors, at_once=used_up)",
+            "            self._retry(job, now, self._errors, at_once=used_up)",
+            "            if job.alive:\n                self._renewed(job, Renewed(), exchange.sent, now)\n            self._retry(job, now, self._errors, at_once=used_up)",
             "test_an_unknown_outcome_moves_no_deadline_and_ends_no_term",
         ),
         (
             "a fence that closed opens again",
             LEASE,
-            "< self.deadline and not self.over",
-            "< self.deadline",
+            "return not self._over and self.clock.boot() <",
+            "return self.clock.boot() <",
             "test_a_handle_of_an_ended_term_stays_ended_whatever_a_late_renewal_writes",
         ),
         (
             "check only in the heartbeat",
             LEASE,
-            "return self.clock.boot() < self.deadline and not self.over",
-            "return self.deadline > 0 and not self.over",
+            "return not self._over and self.clock.boot() < self.leadership.deadline",
+            "return not self._over",
             "test_at_the_deadline_itself_the_term_is_over",
         ),
         (
@@ -308,10 +303,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "release while running",
             ELECTION,
-            'seat.phase = "draining"\n        seat.reason = reason\n        self._effects.append(Draining(',
-            'seat.phase, seat.deadline, seat.releasing, seat.due = "follower", 0.0, True, 0.0\n'
-            "        seat.reason = reason\n"
-            "        self._effects.append(Draining(",
+            'job.phase, job.reason = "draining", reason\n',
+            'job.phase, job.reason, job.release_until, job.due = "releasing", reason, 9.9, 0.0\n',
             "test_a_stop_drains_and_the_release_goes_out_when_the_body_has_ended_and_not_before",
         ),
         (
@@ -324,28 +317,28 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a lease is asked for while a body of an earlier term runs",
             ELECTION,
-            'return seat.phase == "follower" and seat.enabled',
-            "return seat.deadline == 0 and seat.enabled",
+            'return job.phase == "follower" and job.enabled',
+            'return job.phase in {"follower", "ended"} and job.enabled',
             "test_while_a_body_of_the_ended_term_runs_neither_a_notice_nor_another_jobs_beat_asks_for_the_lease",
         ),
         (
             "a grant that a release covers is used",
             ELECTION,
-            "if now >= deadline or request.number <= seat.covered or not self._may_ask(seat):",
-            "if now >= deadline:",
+            "if now >= term.deadline or request.number <= job.released or not self._may_acquire(job):",
+            "if now >= term.deadline:",
             "test_at_stop_the_call_in_flight_is_awaited_and_then_what_it_may_have_got_is_released",
         ),
         (
             "released before an acquisition in doubt is void",
             ELECTION,
-            "flight.sent + flight.batch.bound * 1.03",
-            "flight.sent",
+            "exchange.sent + exchange.batch.bound * 1.03",
+            "exchange.sent",
             "test_an_acquisition_without_an_answer_is_released_only_when_it_cannot_run_any_more",
         ),
         (
             "no call is ever void",
             ELECTION,
-            "void_at = clock + int(0.99 * (now - arrived + bound) * 1e6)",
+            "void_at = self._clock + int(0.99 * (now - self._clock_read_at + bound) * 1e6)",
             "void_at = None",
             "test_every_call_is_void_after_its_time_on_the_stores_clock",
         ),
@@ -500,8 +493,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "the answer to an earlier claim is taken for that to a later one",
             DETAILS,
-            "(claim := seat.claim) == request and claim is not None",
-            "(claim := seat.claim) is not None",
+            "(claim := job.claim) == request and claim is not None",
+            "(claim := job.claim) is not None",
             "test_the_answer_to_a_claim_that_was_withdrawn_is_not_taken_for_that_to_a_later_one",
         ),
         (
@@ -538,7 +531,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "vouching ignored",
             ELECTION,
-            "if now >= vouched_until:",
+            "if now >= job.alive_until:",
             "if False:",
             "test_a_term_that_nobody_vouches_for_is_neither_renewed_nor_released",
         ),
@@ -557,16 +550,9 @@ MUTANTS: tuple[Mutant, ...] = (
             "test_a_dead_job_loop_loses_its_lease_and_competes_again_when_it_turns_and_the_body_has_ended",
         ),
         (
-            "vouching ignored for the jobs behind one that leads",
-            DETAILS,
-            "continue  # which neither",
-            "break  # which neither",
-            "test_a_job_that_nobody_vouches_for_ends_also_behind_one_that_leads",
-        ),
-        (
             "a run that does not end keeps the lease for ever",
             ELECTION,
-            'if seat.phase == "draining" and now >= seat.drain_until and not seat.abandoned:',
+            'if job.phase in {"draining", "ended"} and now >= job.drain_by:',
             "if False:",
             "test_a_body_that_outlives_grace_and_margin_leaves_the_lease_to_expire",
         ),
@@ -576,15 +562,15 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "guard on free keys only",
             ELECTION,
-            "if self._reading is not None and self._amnesia_guard:",
-            "if self._reading is not None and self._amnesia_guard and not seat.held:",
+            "if self._clock_read_at is not None and self._amnesia_guard:",
+            "if self._clock_read_at is not None and self._amnesia_guard and not job.maybe_held:",
             "test_a_job_that_may_be_held_already_is_not_taken_from_a_young_store_either",
         ),
         (
             "guard a second too short",
             ELECTION,
-            "self._up_since + seat.options.lock_expiry + 1",
-            "self._up_since + seat.options.lock_expiry",
+            "self._up_since + job.options.lock_expiry + 1",
+            "self._up_since + job.options.lock_expiry",
             "test_nothing_is_acquired_from_a_store_that_restarted_less_than_a_lease_ago",
         ),
         (
@@ -600,21 +586,21 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a notice ignored",
             ELECTION,
-            "            elif self._may_ask(seat):\n                seat.due = max(",
-            "            elif False:\n                seat.due = max(",
+            "            elif self._may_acquire(job):\n                job.due = max(",
+            "            elif False:\n                job.due = max(",
             "test_a_release_notice_makes_it_ask_at_once",
         ),
         (
             "a notice forgotten at a refusal",
             ELECTION,
-            "seat.due = now if seat.noticed_at >= sent else now + wait",
-            "seat.due = now + wait",
+            "job.due = now if job.noticed_at >= sent else now + wait",
+            "job.due = now + wait",
             "test_a_notice_outlives_the_refusal_of_an_ask_that_was_sent_before_it",
         ),
         (
             "nothing released at stop that only may be held",
             ELECTION,
-            "            elif seat.held:\n                self._give_back(seat, now)\n\n    def set_enabled",
+            '            elif job.phase != "abandoned" and job.maybe_held:\n                self._give_back(job, now)\n\n    def set_enabled',
             "\n    def set_enabled",
             "test_at_stop_an_acquisition_without_an_answer_is_released_too",
         ),
@@ -655,17 +641,15 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "unknown read as refused",
             ELECTION,
-            "            self._retry(seat, now, self._errors, at_once=used_up)",
-            "            if seat.deadline > 0:\n"
-            '                self._end(seat, "lost")\n'
-            "            self._retry(seat, now, self._errors, at_once=used_up)",
+            "            self._retry(job, now, self._errors, at_once=used_up)",
+            '            if job.alive:\n                self._end(job, "lost")\n            self._retry(job, now, self._errors, at_once=used_up)',
             "test_an_unknown_outcome_moves_no_deadline_and_ends_no_term",
         ),
         (
             "a leader backs off",
             ELECTION,
-            "if seat.deadline > 0 or (seat.releasing and in_the_store):",
-            "if seat.releasing:",
+            'if job.alive or (job.phase == "releasing" and in_the_store):',
+            'if job.phase == "releasing":',
             "test_p28_a_leader_never_backs_off_while_its_lease_lives",
         ),
         (
@@ -719,8 +703,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a lost lease begins a term at once",
             FORGETS,
-            "if sent < seat.probation_until:",
-            "if sent < seat.lost_at:",
+            "if sent < job.probation_until:",
+            "if sent < job.store_lost_at:",
             "test_s8_a_lease_that_is_free_before_its_holders_time_is_over",
         ),
         (
@@ -733,22 +717,22 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "the release of an earlier term counts",
             FORGETS,
-            "and state.released < theirs.token:",
+            "and state.released < other.token:",
             "and state.released == 0:",
             "test_s8_the_release_of_an_earlier_term_says_nothing",
         ),
         (
             "an old state hides the newest lease",
             FORGETS,
-            "            self._store_lost(seat, now)  # it went back",
+            "            self._store_lost(job, now)  # it went back",
             "            pass  # it went back",
             "test_s8_a_store_that_went_back_to_an_old_lease",
         ),
         (
             "what was held on probation is given back as a term",
             FORGETS,
-            "unused = now < max(seat.probation_until, seat.theirs.until)",
-            "unused = now < max(seat.lost_at, seat.theirs.until)",
+            "unused = now < max(job.probation_until, job.other.until)",
+            "unused = now < max(job.store_lost_at, job.other.until)",
             "test_s8_a_lease_that_was_held_on_probation_is_given_back_without_the_mark",
         ),
         (
@@ -802,7 +786,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "what was due before a loss runs late",
             FORGETS,
-            "max(self._up_since, seat.lost_at)",
+            "max(self._up_since, job.store_lost_at)",
             "max(self._up_since, -inf)",
             "test_s6_the_next_term_runs_nothing_that_was_due_before_the_store_lost",
         ),
@@ -812,15 +796,15 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a refusal is slept out however long it is",
             FORGETS,
-            "left = min(verdict.expires_in, seat.options.lock_expiry)",
+            "left = min(verdict.expires_in, job.options.lock_expiry)",
             "left = verdict.expires_in",
             "test_l2_a_refusal_is_slept_out_for_no_longer",
         ),
         (
             "the shortest lease bounds all calls",
             FORGETS,
-            "bound = max([seat.options.call_timeout for seat in seats])",
-            "bound = min([seat.options.call_timeout for seat in seats])",
+            "bound = max([job.options.call_timeout for job in jobs])",
+            "bound = min([job.options.call_timeout for job in jobs])",
             "test_a_job_with_a_short_lease_does_not_bound_the_calls_of_all_others",
         ),
     ),

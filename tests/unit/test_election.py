@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading
-from singletonjob._core.elector import Began, ClaimAnswered, Draining, Ended, Extended, Note
+from singletonjob._core.elector import Began, ClaimAnswered, Draining, Ended, Extended, Leadership, LogEvent
 from singletonjob.stores.protocol import (
     Acquire,
     Batch,
@@ -40,7 +40,7 @@ def test_the_first_exchange_on_a_connection_reads_the_stores_clock_and_asks_for_
 def test_a_grant_begins_a_term_whose_deadline_counts_from_before_the_request_was_sent() -> None:
     driver = Driver()
     driver.lead(5.0, after=1.5)
-    assert driver.of(Began) == [Began("a", 7, 5.0 + 10 - 1, 5.0, STATE)]
+    assert driver.of(Began) == [Began("a", Leadership(7, sent=5.0, deadline=5.0 + 10 - 1), STATE)]
 
 
 def test_a_renewal_moves_the_deadline_from_its_own_sending_and_not_from_the_reply() -> None:
@@ -48,7 +48,7 @@ def test_a_renewal_moves_the_deadline_from_its_own_sending_and_not_from_the_repl
     renewal = driver.one(3.0)
     assert renewal == Renew(job="a", token=7, lock_expiry=10.0, progress=Progress(ended_ago=3.0))
     driver.receive(4.9, Renewed())
-    assert driver.of(Extended) == [Extended("a", 12.0, 3.0)]
+    assert driver.of(Extended) == [Extended("a", Leadership(7, sent=3.0, deadline=12.0))]
 
 
 def test_a_beat_is_due_one_heartbeat_after_the_last_was_sent_or_a_little_earlier_never_later() -> None:
@@ -317,20 +317,20 @@ def test_a_term_given_up_by_its_hook_is_released_and_asked_for_after_a_back_off(
 
 def test_a_term_that_nobody_vouches_for_is_neither_renewed_nor_released() -> None:
     driver = leading()
-    driver.witness.until["a"] = 2.9
+    driver.liveness.until["a"] = 2.9
     assert driver.poll(2.95) is None
     assert driver.of(Ended) == [Ended("a", 7, "stuck")]
-    assert driver.elector.is_stuck("a")
+    assert driver.elector.standings["a"].stuck
     assert driver.poll(60.0) is None
-    driver.witness.until["a"] = inf
+    driver.liveness.until["a"] = inf
     driver.elector.drained(60.0, "a", 7)
-    assert not driver.elector.is_stuck("a")
     assert isinstance(driver.one(60.0), Release)
+    assert not driver.elector.standings["a"].stuck
 
 
 def test_the_elector_wakes_when_the_vouching_ends() -> None:
     driver = leading()
-    driver.witness.until["a"] = 1.5
+    driver.liveness.until["a"] = 1.5
     driver.poll(0.5)
     assert driver.wake_at == 1.5
 
@@ -559,7 +559,7 @@ def test_the_return_of_the_store_is_told_with_the_length_of_the_outage() -> None
     assert "store-up" not in driver.notes()  # that it connects is not yet that it serves
     driver.one(back)
     driver.receive(back, Refused(holder="n-2", expires_in=5.0))
-    up = [note for note in driver.of(Note) if note.event == "store-up"]
+    up = [note for note in driver.of(LogEvent) if note.event == "store-up"]
     assert [note.number for note in up] == [pytest.approx(8.0)]
 
 

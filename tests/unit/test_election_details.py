@@ -10,7 +10,7 @@ from math import inf
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading
-from singletonjob._core.elector import ClaimAnswered, Ended, Note
+from singletonjob._core.elector import ClaimAnswered, Ended, LogEvent
 from singletonjob.stores.protocol import (
     Acquire,
     Claimed,
@@ -45,7 +45,7 @@ def test_a_job_that_nobody_vouches_for_ends_also_behind_one_that_leads() -> None
     driver = Driver("a", "b")
     driver.poll(0.0)
     driver.receive(0.1, Granted(token=7, state=STATE), Granted(token=8, state=STATE))
-    driver.witness.until["b"] = 1.0
+    driver.liveness.until["b"] = 1.0
     driver.poll(1.0)
     assert driver.of(Ended) == [Ended("b", 8, "stuck")]
 
@@ -66,7 +66,7 @@ def test_an_abandoned_body_that_ends_after_all_is_abandoned_no_more_and_its_leas
     driver.poll(4.0)
     driver.receive(4.0, Renewed())
     assert driver.elector.abandoned == ["a"]
-    assert driver.of(Note) == [Note("run-did-not-stop", "a", token=7)]
+    assert driver.of(LogEvent) == [LogEvent("run-did-not-stop", "a", token=7)]
     assert driver.poll(4.1) is None
     assert driver.wake_at == inf
     driver.elector.drained(5.0, "a", 7)
@@ -195,7 +195,7 @@ def test_s3_the_elector_wakes_for_the_earliest_deadline_of_all_its_terms() -> No
 
 def test_s7_a_term_ends_at_the_very_moment_at_which_its_vouching_ends() -> None:
     driver = leading()
-    driver.witness.until["a"] = 2.5
+    driver.liveness.until["a"] = 2.5
     driver.poll(2.5)
     assert driver.of(Ended) == [Ended("a", 7, "stuck")]
 
@@ -283,7 +283,7 @@ def test_a_release_by_a_replica_that_stays_is_tried_for_as_long_as_the_lease_may
         if "release-failed" in driver.notes():
             break
         now = driver.wake_at
-    assert driver.of(Note)[-1] == Note("release-failed", "a", token=7)
+    assert driver.of(LogEvent)[-1] == LogEvent("release-failed", "a", token=7)
     assert now + 0.1 >= 11.0
 
 
@@ -349,7 +349,7 @@ def test_a_release_that_failed_does_not_keep_its_replica_from_asking_anew() -> N
     driver.one(2.0)
     driver.fail(12.0)
     driver.reading(12.0)
-    assert driver.of(Note)[-1] == Note("release-failed", "a", token=7)
+    assert driver.of(LogEvent)[-1] == LogEvent("release-failed", "a", token=7)
     assert isinstance(driver.one(12.0), Acquire)
 
 
@@ -364,9 +364,8 @@ def test_a_failed_release_is_told_unless_the_term_had_ended_anyway(reason: str, 
         driver.one(3.0)
         driver.receive(3.0, Refused(holder="n-1", expires_in=9.0))  # its own key, but another term's
     elif reason == "stuck":
-        driver.witness.until["a"] = 3.0
-    driver.poll(9.0 if reason == "expired" else 3.0)
-    if driver.elector._flight is not None:
+        driver.liveness.until["a"] = 3.0
+    if driver.poll(9.0 if reason == "expired" else 3.0) is not None:
         driver.receive(3.0, Renewed())
     driver.elector.drained(9.0, "a", 7)
     assert [end.reason for end in driver.of(Ended)] == ([] if reason == "resigned" else [reason])
@@ -382,7 +381,7 @@ def test_what_was_released_is_told_of_and_not_released_again() -> None:
     driver.elector.drained(1.0, "a", 7)
     driver.one(1.0)
     driver.receive(1.1, Released(True))
-    assert driver.of(Note) == [Note("released", "a", token=7)]
+    assert driver.of(LogEvent) == [LogEvent("released", "a", token=7)]
     driver.elector.stop(2.0)
     assert driver.poll(2.0) is None
     assert driver.elector.finished
@@ -481,7 +480,7 @@ def test_a_back_off_doubles_with_each_error() -> None:
 
 
 def numbers(driver: Driver, event: str) -> list[float]:
-    return [note.number for note in driver.of(Note) if note.event == event]
+    return [note.number for note in driver.of(LogEvent) if note.event == event]
 
 
 @pytest.mark.parametrize("end", ["answer", "subscription"])
@@ -507,7 +506,10 @@ def test_a_failure_says_what_went_wrong_and_how_often() -> None:
     driver = Driver()
     driver.one(0.0)
     driver.fail(1.0)
-    assert driver.of(Note) == [Note("store-down", text="it broke"), Note("heartbeat-error", text="it broke", number=1)]
+    assert driver.of(LogEvent) == [
+        LogEvent("store-down", text="it broke"),
+        LogEvent("heartbeat-error", text="it broke", number=1),
+    ]
 
 
 def test_each_outage_is_told_of_when_it_begins_and_when_it_ends() -> None:
@@ -518,7 +520,7 @@ def test_each_outage_is_told_of_when_it_begins_and_when_it_ends() -> None:
         driver.reading(begun + 20)
         driver.one(begun + 20)
         driver.receive(begun + 20, Refused(holder="n-2", expires_in=1.0))
-    told = [(note.event, note.number) for note in driver.of(Note) if note.event.startswith("store")]
+    told = [(note.event, note.number) for note in driver.of(LogEvent) if note.event.startswith("store")]
     assert told == [("store-down", 0), ("store-up", 20.0)] * 2
 
 
@@ -531,10 +533,10 @@ def test_a_job_whose_key_is_broken_says_what_went_wrong_and_how_often_in_a_row()
         driver.poll(now)
         waits.append(driver.wake_at - now)
         now = driver.wake_at
-    assert driver.of(Note) == [
-        Note("job-error", "a", "WRONGTYPE", 1),
-        Note("job-error", "a", "WRONGTYPE", 2),
-        Note("job-error", "a", "no", 1),
+    assert driver.of(LogEvent) == [
+        LogEvent("job-error", "a", "WRONGTYPE", 1),
+        LogEvent("job-error", "a", "WRONGTYPE", 2),
+        LogEvent("job-error", "a", "no", 1),
     ]
     del waits[2]
     assert waits == [pytest.approx(6.0), pytest.approx(12.0), pytest.approx(6.0)]
@@ -568,7 +570,7 @@ def test_a_key_without_an_expiry_is_told_at_the_first_refusal_with_its_holder() 
     driver = Driver()
     driver.one(0.0)
     driver.receive(0.1, Refused(holder="n-2", expires_in=None))
-    assert driver.of(Note) == [Note("no-expiry", "a", "n-2")]
+    assert driver.of(LogEvent) == [LogEvent("no-expiry", "a", "n-2")]
 
 
 def test_a_call_that_was_void_does_not_show_that_the_store_serves_again() -> None:
@@ -588,7 +590,7 @@ def test_a_store_that_runs_calls_too_late_is_told_of() -> None:
     driver.one(1.02)
     driver.receive(2.0, void=True)
     text = "the store runs calls later than they are good for"
-    assert driver.of(Note)[-1] == Note("heartbeat-error", text=text, number=1)
+    assert driver.of(LogEvent)[-1] == LogEvent("heartbeat-error", text=text, number=1)
 
 
 # -- what a batch carries ------------------------------------------------------------------------------------------
@@ -696,13 +698,13 @@ def test_what_is_due_a_little_less_than_half_a_heartbeat_later_rides_along() -> 
 def test_progress_is_asked_of_the_job_that_it_is_written_for() -> None:
     driver = Driver("a", "b")
     asked: list[str] = []
-    progress = driver.witness.progress
+    progress = driver.liveness.progress
 
-    def witness(job: str, now: float) -> object:
+    def liveness(job: str, now: float) -> object:
         asked.append(job)
         return progress(job, now)
 
-    driver.witness.progress = witness  # type: ignore[method-assign,assignment]  # watched
+    driver.liveness.progress = liveness  # type: ignore[method-assign,assignment]  # watched
     driver.poll(0.0)
     driver.receive(0.1, Granted(token=7, state=STATE), Granted(token=8, state=STATE))
     driver.poll(3.0)

@@ -64,10 +64,10 @@ def test_a_pause_is_known_from_what_the_store_says_and_so_is_its_end() -> None:
     driver = Driver()
     assert isinstance(driver.one(0.0), Acquire)
     driver.receive(0.0, Barred("paused", None, mine=False))
-    assert driver.elector.is_paused("a")
+    assert driver.elector.standings["a"].paused
     assert isinstance(driver.one(10.0), Acquire)
     driver.receive(10.0, Refused("n-2", 10.0))
-    assert not driver.elector.is_paused("a")
+    assert not driver.elector.standings["a"].paused
 
 
 def test_a_follower_says_once_that_it_found_the_job_paused_and_again_of_the_next_pause() -> None:

@@ -96,8 +96,8 @@ class Member:
         )
         self.world.at(when, self.step_of(self.life))
 
-    # the elector's witness
-    def vouched_until(self, job: str) -> float:
+    # the elector's `Liveness`
+    def alive_until(self, job: str) -> float:
         return inf
 
     def progress(self, job: str, now: float) -> Progress:
@@ -159,13 +159,15 @@ class Member:
         world.at(world.now + batch.bound / self.rate, lambda: answer(None))
 
     def carry_out(self) -> None:
+        self.elector.check()
         for effect in self.elector.take_effects():
             if isinstance(effect, Began):
-                assert effect.token > max(self.world.terms, default=0), "a token that does not grow"
-                self.world.terms.append(effect.token)
-                self.deadline, self.token, self.draining = effect.deadline, effect.token, False
+                token = effect.term.token
+                assert token > max(self.world.terms, default=0), "a token that does not grow"
+                self.world.terms.append(token)
+                self.deadline, self.token, self.draining = effect.term.deadline, token, False
             elif isinstance(effect, Extended):
-                self.deadline = effect.deadline
+                self.deadline = effect.term.deadline
             elif isinstance(effect, Ended):
                 self.deadline = 0.0
                 self.say_drained(effect.token)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from elector_driver import CLOCK, STATE, Driver, leading, options
-from singletonjob._core.elector import Began, Elector, Ended, Note
+from singletonjob._core.elector import Began, Elector, Ended, LogEvent
 from singletonjob.stores.protocol import (
     NO_PROGRESS,
     Acquire,
@@ -67,7 +67,7 @@ def test_s8_the_term_begins_when_the_lost_one_must_be_over_and_by_a_grant_that_w
         assert isinstance(driver.one(sent[-1]), Acquire)
         driver.receive(sent[-1] + 0.01, Granted(token=10 + len(sent), state=STATE))
     assert sent[-1] == pytest.approx(3.0 + 10.1)
-    assert [began.sent for began in driver.of(Began)] == [sent[-1]]
+    assert [began.term.sent for began in driver.of(Began)] == [sent[-1]]
     assert max(later - before for before, later in zip([3.0, *sent], sent, strict=False)) <= 3.0
 
 
@@ -88,7 +88,7 @@ def test_s8_a_lease_that_was_given_back_is_used_at_once_also_where_no_notice_was
     assert look < 8.0
     driver.one(look)
     driver.receive(look + 0.01, Granted(token=9, state=RELEASED))
-    assert [began.token for began in driver.of(Began)] == [9]
+    assert [began.term.token for began in driver.of(Began)] == [9]
 
 
 def test_s8_a_lease_that_ended_in_its_time_is_used_at_once() -> None:
@@ -97,7 +97,7 @@ def test_s8_a_lease_that_ended_in_its_time_is_used_at_once() -> None:
     end = driver.wake_at
     driver.one(end)
     driver.receive(end, Granted(token=9, state=STATE))
-    assert [began.token for began in driver.of(Began)] == [9]
+    assert [began.term.token for began in driver.of(Began)] == [9]
 
 
 def test_s8_a_follower_looks_before_the_holders_time_is_over_so_that_a_renewed_lease_that_was_lost_shows() -> None:
@@ -251,7 +251,7 @@ def test_s8_a_term_of_our_own_leaves_no_refusal_behind() -> None:
     driver.elector.drained(6.0, "a", 9)
     driver.one(6.0)
     driver.receive(6.0, Granted(token=11, state=STATE))
-    assert [began.token for began in driver.of(Began)] == [9, 11]
+    assert [began.term.token for began in driver.of(Began)] == [9, 11]
 
 
 # -- the store's clock ---------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def stepped(driver: Driver, now: float, step: float) -> list[float]:
     driver.one(now)
     driver.elector.receive(now, reply)
     driver.effects += driver.elector.take_effects()
-    return [note.number for note in driver.of(Note) if note.event == "store-stepped"]
+    return [note.number for note in driver.of(LogEvent) if note.event == "store-stepped"]
 
 
 @pytest.mark.parametrize("step", [60.0, -60.0, 0.7, -0.7])
@@ -289,7 +289,7 @@ def test_a_fail_over_to_a_server_with_another_clock_is_told_as_a_step() -> None:
     driver.poll(3.2)
     driver.elector.receive(3.3, Reply(clock=CLOCK + 33_300_000, up_for=inf))
     (note,) = driver.elector.take_effects()
-    assert isinstance(note, Note)
+    assert isinstance(note, LogEvent)
     assert note.event == "store-stepped"
     assert note.number == pytest.approx(30, abs=0.5)
 
@@ -298,10 +298,10 @@ def test_a_token_far_above_the_stores_clock_is_told() -> None:
     driver = Driver()
     driver.one(0.0)
     driver.receive(0.0, Granted(token=3_600_000_001, state=STATE))
-    assert driver.of(Note) == [Note("token-ahead", "a", number=3600.0, token=3_600_000_001)]
+    assert driver.of(LogEvent) == [LogEvent("token-ahead", "a", number=3600.0, token=3_600_000_001)]
     driver = Driver()
     driver.lead()
-    assert driver.of(Note) == []
+    assert driver.of(LogEvent) == []
 
 
 # -- calls ---------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def two_leases() -> Elector:
 
 
 class Vouching:
-    def vouched_until(self, job: str) -> float:
+    def alive_until(self, job: str) -> float:
         return inf
 
     def progress(self, job: str, now: float) -> Progress:

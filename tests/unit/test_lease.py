@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singletonjob import LeadershipLost
+from singletonjob._core.elector import Leadership
 from singletonjob._core.values import Now, instant
 from singletonjob._jobs.handles import Run, StopSignal, Term
 from singletonjob._runtime.lease import Fence, Lease
@@ -45,10 +46,12 @@ def make_lease(clock: object, deadline: float, token: int = 7) -> Lease:
         project="pricing",
         job="tick",
         node="pod-1",
-        token=token,
-        deadline=deadline,
-        sent=deadline - 9.0,
+        leadership=Leadership(token, sent=deadline - 9.0, deadline=deadline),
     )
+
+
+def renew(lease: Lease, deadline: float) -> None:
+    lease.leadership = lease.leadership._replace(deadline=deadline)
 
 
 def make_run(
@@ -99,7 +102,7 @@ def test_a_renewal_is_seen_by_handles_that_were_given_out_before_it() -> None:
     lease = make_lease(clock, 109.0)
     run = make_run(lease)
     clock.at = 108.0
-    lease.deadline = 117.0
+    renew(lease, 117.0)
     clock.at = 112.0
     assert run.remaining == 5.0
     assert not run.stopping
@@ -120,8 +123,8 @@ def test_a_handle_of_an_ended_term_stays_ended_whatever_a_late_renewal_writes() 
     clock = HandClock()
     lease = make_lease(clock, 109.0)
     run, term = make_run(lease), Term(lease)
-    lease.over = True
-    lease.deadline = 200.0
+    lease.end("lost")
+    renew(lease, 200.0)
     assert run.stopping
     assert run.remaining == term.remaining == 0.0
     assert not lease.valid()
@@ -143,16 +146,16 @@ def test_a_stop_is_told_but_the_term_still_holds() -> None:
 def test_a_draining_term_tells_all_its_runs_to_end() -> None:
     lease = make_lease(HandClock(), 109.0)
     run = make_run(lease)
-    lease.stopping = True
+    lease.drain("shutdown")
     assert run.stopping
     run.check()
 
 
 def test_of_a_new_term_nothing_is_known_yet_but_when_it_was_asked_for() -> None:
     lease = make_lease(HandClock(), 109.0)
-    assert lease.sent == 100.0
+    assert lease.leadership.sent == 100.0
     assert lease.limit == inf  # no run in flight, so none that anybody need vouch for
-    assert (lease.stopping, lease.over, lease.in_thread) == (False, False, False)
+    assert (lease.state, lease.reason, lease.in_thread) == ("valid", None, False)
     assert {lease.run_started, lease.warned_at, lease.tick, lease.done, lease.settled, lease.ended_at} == {None}
 
 
@@ -202,10 +205,7 @@ def test_wait_outlasts_the_deadline_if_the_lease_is_renewed_meanwhile() -> None:
     lease = make_lease(clock, clock.boot() + 0.1)
     run = make_run(lease, signal=StopSignal(threading.Event()))
 
-    def renew() -> None:
-        lease.deadline = clock.boot() + 30
-
-    threading.Timer(0.03, renew).start()
+    threading.Timer(0.03, lambda: renew(lease, clock.boot() + 30)).start()
     assert run.wait(0.3) is False
 
 
@@ -280,19 +280,19 @@ def run_fenced(main: Callable[[Fenced], Coroutine[Any, Any, None]]) -> None:
 def test_the_fence_closes_at_the_deadline_that_holds_then_and_only_once() -> None:
     async def main(fenced: Fenced) -> None:
         await asyncio.sleep(3)
-        fenced.lease.deadline += 3
+        renew(fenced.lease, fenced.lease.leadership.deadline + 3)
         await asyncio.sleep(3)
-        fenced.lease.deadline += 3
+        renew(fenced.lease, fenced.lease.leadership.deadline + 3)
         await asyncio.sleep(60)
         assert fenced.closed == [pytest.approx(15, abs=0.001)]
 
     run_fenced(main)
 
 
-def test_a_deadline_that_is_taken_back_closes_the_fence_when_it_looks_next() -> None:
+def test_the_fence_of_a_term_that_has_ended_closes_at_its_deadline_all_the_same() -> None:
     async def main(fenced: Fenced) -> None:
         await asyncio.sleep(3)
-        fenced.lease.deadline = 0.0  # the heartbeat ended the term; its message comes by another way, at once
+        fenced.lease.end("lost")  # by the heartbeat, whose message to the runner comes by another way
         await asyncio.sleep(7)
         assert fenced.closed == [pytest.approx(9, abs=0.001)]
 

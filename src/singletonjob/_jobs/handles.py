@@ -30,13 +30,14 @@ class Held(Protocol):
     job: str
     node: str
     token: int
-    stopping: bool
     threads: ThreadCalls
 
     @property
     def remaining(self) -> float: ...
 
     def valid(self) -> bool: ...
+
+    def may_start(self) -> bool: ...
 
 
 class StopSignal:
@@ -126,7 +127,7 @@ class Run(Term):
     @property
     def stopping(self) -> bool:
         """True as soon as there is any reason to end: shutdown, pause, disable, step-down, timeout or loss."""
-        return self._signal.given or self._lease.stopping or not self._lease.valid()
+        return self._signal.given or not self._lease.may_start()
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a sync body: for `seconds`, or until it should stop; returns `stopping`.

@@ -123,7 +123,7 @@ class Beats:
 
     def frozen(self) -> BeatStats:
         """As users get them. Safe from any thread."""
-        leases = dict(self._heartbeat.leases)
+        leases, standings = dict(self._heartbeat.leases), self._elector.standings
         return BeatStats(
             project=self._elector.project,
             node_id=self._elector.node,
@@ -136,6 +136,6 @@ class Beats:
             failures=self._failures,
             duration=self._duration.copy(),
             recent=tuple(self._recent),
-            paused={job: self._elector.is_paused(job) for job in self._jobs},
+            paused={job: standings[job].paused for job in self._jobs},
             remaining={job: leases[job].remaining if job in leases else 0.0 for job in self._jobs},
         )

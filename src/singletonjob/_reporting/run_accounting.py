@@ -12,6 +12,7 @@ from .._core.values import Elected, Misfired, Now, RunFinished, RunStarted, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._core.elector import Leadership
     from .._core.schedule import Due, Take
     from .._core.values import Event, MisfireCause, Outcome, Reason
     from .._system.clock import Clock
@@ -25,19 +26,17 @@ class TermTimes(Protocol):
     """A term, as far as its ticks are counted."""
 
     token: int
-    sent: float
+    leadership: Leadership
     over_at: float
 
 
 class Ledger:
     """Of one job in this process; used on the job loop alone. `callbacks` are asked first: with none, no event is made.
 
-    `usable` is how long a term lasts after its last good request was sent, in seconds.
-
     `unsettled`: the end of a run must be told here, because the last tick was not run, or failures are held back.
     """
 
-    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "_usable", "unsettled")
+    __slots__ = ("_callbacks", "_clock", "_counts", "_job", "_journal", "_slotless", "_tell", "unsettled")
 
     def __init__(
         self,
@@ -48,10 +47,8 @@ class Ledger:
         *,
         callbacks: list[Callable[[Event], None]],
         tell: Callable[[Event], None],
-        usable: float,
     ) -> None:
         self._job = job
-        self._usable = usable
         self._counts = counts
         self._clock = clock
         self._journal = journal
@@ -99,7 +96,7 @@ class Ledger:
 
         A leader that was frozen learns of its end when its successor has run many of them.
         """
-        end = min(lease.over_at, lease.sent + self._usable)
+        end = min(lease.over_at, lease.leadership.deadline)
         return now if now.boot <= end else Now(now.wall - round((now.boot - end) * 1e6), end)
 
     def no_future_slot(self, lease: TermTimes) -> None:

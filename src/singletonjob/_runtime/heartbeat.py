@@ -1,7 +1,7 @@
 """The heartbeat: one thread with a small loop of its own, which drives the elector and talks to the store.
 
 It never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease by that alone.
-Only this thread touches the elector. What it decides goes into `Lease.deadline` at once, where the job loop reads it,
+Only this thread touches the elector. What it decides goes into the `Lease` at once, where the job loop reads it,
 and as a message to the job loop, which may take it later.
 
 A little over 300 lines: the loop, and what the elector's effects do, share the thread and its few variables.
@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from .._core.elector import Began, Draining, Effect, Ended, Extended, Note
+from .._core.elector import Began, Draining, Effect, Ended, Extended, LogEvent
 from .._core.errors import StoreError
 from .._core.protocol import NO_PROGRESS, Batch, Progress, Reply
 from .._reporting.heartbeat_counters import Beats
@@ -279,7 +279,7 @@ class Heartbeat:
                 if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
                     raise
                 if not isinstance(error, StoreError):  # the beats that meet one report it
-                    self._notes.append(Note("notices-failed", text=shown(error)))
+                    self._notes.append(LogEvent("notices-failed", text=shown(error)))
             self._elector.notices_lost(self._clock.boot())
             self._subscribed = True
             self._wake.set()
@@ -295,8 +295,7 @@ class Heartbeat:
             effect = effects.popleft()
             if isinstance(effect, Extended):
                 lease = self.leases[effect.job]
-                lease.sent = effect.sent
-                lease.deadline = effect.deadline
+                lease.leadership = effect.term
                 lease.told = lease.telling
                 continue
             self._notes.append(effect)
@@ -307,21 +306,17 @@ class Heartbeat:
                     project=self._elector.project,
                     job=effect.job,
                     node=self._elector.node,
-                    token=effect.token,
-                    deadline=effect.deadline,
-                    sent=effect.sent,
+                    leadership=effect.term,
                 )
                 self._deliver(effect, lease)
                 continue
             if isinstance(effect, Draining):
-                self.leases[effect.job].stopping = True
+                self.leases[effect.job].drain(effect.reason)
             elif isinstance(effect, Ended):
-                lease = self.leases[effect.job]
-                lease.stopping = True
-                lease.deadline, lease.over_at = 0.0, self._clock.boot()
-            elif isinstance(effect, Note) and effect.event == "job-error" and effect.job in self.leases:
+                self.leases[effect.job].end(effect.reason)
+            elif isinstance(effect, LogEvent) and effect.event == "job-error" and effect.job in self.leases:
                 self.leases[effect.job].told = ()  # its state may be an older or a new one when it can be served again
-            elif isinstance(effect, Note) and effect.event == "store-down":
+            elif isinstance(effect, LogEvent) and effect.event == "store-down":
                 self.store_up = False
             self._deliver(effect, None)
 
@@ -329,17 +324,17 @@ class Heartbeat:
         notes, self._notes = self._notes, []
         for note in notes:
             if isinstance(note, Began):
-                self._journal.elected(note.job, note.token)
+                self._journal.elected(note.job, note.term.token)
             elif isinstance(note, Ended):
                 lease = self.leases[note.job]  # of a newer term, if one began with the same reply
-                silent = self._clock.boot() - lease.sent if lease.token == note.token else None
+                silent = self._clock.boot() - lease.leadership.sent if lease.token == note.token else None
                 self._journal.stepped_down(note.job, note.token, note.reason, silent)
-            elif isinstance(note, Note):
+            elif isinstance(note, LogEvent):
                 self._journal.note(note.event, note.job, note.text, note.number, note.token)
 
-    # -- what the job loop says (the elector's witness) ------------------------------------------------------------
+    # -- what the job loop says (the elector's `Liveness`) ------------------------------------------------------------
 
-    def vouched_until(self, job: str) -> float:
+    def alive_until(self, job: str) -> float:
         return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)
 
     def progress(self, job: str, now: float) -> Progress:

@@ -1,42 +1,45 @@
-"""A term's lease as the two threads share it, and the fence that ends the term at its deadline.
+"""The lease of one term as the two threads share it, and the fence that ends the term at its deadline.
 
-The heartbeat writes `deadline`, `sent`, `telling` and `told` of a `Lease`; the job loop writes all the rest. Both write
-`over_at`. One object per term, never reused, so a handle that outlives its term can only say that the term is over.
+One object per term, never reused, so a handle that outlives its term can only say that the term is over.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .._jobs.thread_calls import ThreadCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._core.values import Outcome
+    from .._core.elector import Leadership
+    from .._core.values import Outcome, Reason
     from .._system.clock import Clock
     from .._system.timers import Timers
 
-__all__ = ["Fence", "Lease"]
+__all__ = ["HEARTBEAT_WRITES", "Fence", "Lease"]
+
+State: TypeAlias = Literal["valid", "draining", "over"]
+
+HEARTBEAT_WRITES = frozenset({"leadership", "telling", "told", "warned_at"})
+"""The attributes of a `Lease` that the heartbeat's thread writes. Both threads call `drain` and `end`. The job loop
+writes all other attributes."""
 
 
 class Lease:
-    """What is known of one term; see the module's text for who writes what. All moments are on the boot clock."""
+    """One term. All moments are on the boot clock."""
 
-    def __init__(
-        self, clock: Clock, *, project: str, job: str, node: str, token: int, deadline: float, sent: float
-    ) -> None:
+    def __init__(self, clock: Clock, *, project: str, job: str, node: str, leadership: Leadership) -> None:
         self.clock = clock
         self.project = project
         self.job = job
         self.node = node
-        self.token = token
-        self.deadline = deadline  # 0 once the term is over
-        self.sent = sent  # when the last good renewal, or the acquisition, was sent
-        self.stopping = False  # no run starts any more
-        self.over = False  # the fence saw the deadline pass, and no renewal that crosses it brings the term back
+        self.token = leadership.token
+        self.leadership = leadership  # replaced as a whole with each renewal
+        self.reason: Reason | None = None  # why no run starts any more
         self.over_at = inf  # the term certainly ended before this moment
+        self._draining = self._over = False  # set and never reset, so that no order of two threads revives a term
         self.limit = inf  # up to here the run in flight is vouched for
         self.run_started: float | None = None
         self.warned_at: float | None = None  # of a run that takes long
@@ -49,24 +52,44 @@ class Lease:
         self.failures: int = 0  # of these
         self.good_at: float | None = None  # end of the last run that ended well
         self.finished: str = ""  # id and outcome of an operator's last extra run
-        self.telling: tuple[object, ...] = ()  # of these, what the request on its way reports
-        self.told: tuple[object, ...] = ()  # what the store has confirmed
+        self.telling: tuple[object, ...] = ()  # the values of these that the request on its way reports
+        self.told: tuple[object, ...] = ()  # the values that the store has confirmed
         self.threads: ThreadCalls = ThreadCalls()
 
+    @property
+    def state(self) -> State:
+        """`valid`: runs may start. `draining`: none starts, and the lease is kept. `over`: the term has ended."""
+        return "over" if self._over else "draining" if self._draining else "valid"
+
+    def drain(self, reason: Reason) -> None:
+        """Start no more runs; the first reason holds."""
+        if not self._draining:
+            self.reason, self._draining = reason, True
+
+    def end(self, reason: Reason) -> None:
+        """End the term. Whatever arrives later, a renewal included, does not revive it."""
+        if not self._over:
+            self.reason, self.over_at = reason, self.clock.boot()
+            self._draining = self._over = True
+
+    def valid(self) -> bool:
+        """Return True if this very moment lies inside the term."""
+        return not self._over and self.clock.boot() < self.leadership.deadline
+
+    def may_start(self, *, claimed: bool = False) -> bool:
+        """Return True if a run may start now; a `claimed` slot or trigger also while the term drains."""
+        return (claimed or not self._draining) and self.valid()
+
+    @property
+    def remaining(self) -> float:
+        return 0.0 if self._over else self.leadership.remaining(self.clock.boot())
+
     def ran(self, outcome: Outcome, ended_at: float) -> None:
-        """Take note of the end of a run."""
+        """Record the end of a run."""
         self.outcome, self.ended_at, self.runs = outcome, ended_at, self.runs + 1
         if outcome == "ok":
             self.good_at = ended_at
         self.failures += outcome in {"failed", "timeout"}
-
-    def valid(self) -> bool:
-        """Whether this very moment lies inside the term."""
-        return self.clock.boot() < self.deadline and not self.over
-
-    @property
-    def remaining(self) -> float:
-        return 0.0 if self.over else max(0.0, self.deadline - self.clock.boot())
 
     @property
     def in_thread(self) -> bool:
@@ -86,10 +109,10 @@ class Fence:
     def __init__(self, timers: Timers, lease: Lease, over: Callable[[], None]) -> None:
         self._lease = lease
         self._over = over
-        self._timer = timers.at_boot(lease.deadline, self._fire)
+        self._timer = timers.at_boot(lease.leadership.deadline, self._fire)
 
     def _fire(self) -> None:
-        deadline = self._lease.deadline
+        deadline = self._lease.leadership.deadline
         if self._lease.clock.boot() >= deadline:
             self._over()
         else:

@@ -106,12 +106,7 @@ class Runner:
         self.job = job
         self.options = options
         self.counts = Counts(clock)
-        self._ledger = Ledger(
-            *(job.name, self.counts, clock, journal),
-            callbacks=callbacks,
-            tell=tell,
-            usable=options.lock_expiry - options.margin,
-        )
+        self._ledger = Ledger(*(job.name, self.counts, clock, journal), callbacks=callbacks, tell=tell)
         self.lease: Lease | None = None  # of the term in hand, also while its last run ends
         self._context: contextvars.Context  # of the term: its hooks run in it, each run in a copy
         self._clock = clock
@@ -121,7 +116,7 @@ class Runner:
         self._callbacks = callbacks
         self._state: JobState
         self._last: Lease | None = None  # of the newest term of this replica
-        self._reason: Reason | None = None  # why no more runs start
+        self._outlived = False  # the end of the term in hand was acted on
         self._grace_until = inf  # when the run in flight is cancelled, by our own wish
         self._stop_by = inf  # up to when an orderly end may take; a margin later the elector leaves the lease behind
         self._cut: str | None = None  # why the call in flight was cancelled
@@ -147,7 +142,7 @@ class Runner:
         last, self._last = self._last, lease
         if last is not None:  # the end of a run that outlived its term could not be written any more
             lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
-        self.lease, self._state, self._reason, self._trigger = lease, state, None, ""
+        self.lease, self._state, self._outlived, self._trigger = lease, state, False, ""
         self._grace_until = self._stop_by = inf
         self._wake.set()
 
@@ -156,8 +151,7 @@ class Runner:
         lease = self.lease
         if lease is None or token not in (None, lease.token):
             return
-        lease.stopping = True
-        self._reason = self._reason or reason
+        lease.drain(reason)
         now = self._clock.boot()
         if reason != "disabled":
             self._stop_by = min(self._stop_by, now + self.options.shutdown_grace)
@@ -171,13 +165,12 @@ class Runner:
         lease = self.lease
         if lease is None or token not in (None, lease.token):
             return
-        if lease.in_thread and not lease.over:
+        lease.end(reason)
+        if lease.in_thread and not self._outlived:
             self._journal.warn(
                 "run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token
             )
-        lease.stopping = lease.over = True
-        lease.over_at = min(lease.over_at, self._clock.boot())
-        self._reason = reason
+        self._outlived = True
         if self.options.cancel_on_lost_leadership:
             self._grace_until = self._clock.boot()
         self._stop_run()
@@ -190,7 +183,7 @@ class Runner:
     def trigger(self, name: str, token: int) -> None:
         """An operator asks for one more run; said with each renewal, until it was taken or refused."""
         lease = self.lease
-        if lease is None or lease.token != token or self._reason is not None or name == self._trigger:
+        if lease is None or lease.token != token or not lease.may_start() or name == self._trigger:
             return
         if self._in_flight is not None or self._answer is not None:
             busy = TakeTrigger(job=self.job.name, token=token, id=name, busy=True)
@@ -215,7 +208,7 @@ class Runner:
             self._signal.give()
         if self._call is not None and self._grace_until < inf:
             self._limit_run(min(self._grace_until, self._timeout_at()))
-        if self.lease is not None and self.lease.over and self._answer is not None and not self._answer.done():
+        if self.lease is not None and not self.lease.valid() and self._answer is not None and not self._answer.done():
             self._answer.cancel()
         self._wake.set()
 
@@ -256,9 +249,15 @@ class Runner:
                         raise
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
-                reason = self._reason or "lost"
                 await say_farewell(
-                    self.job, lease, reason, self.options, self._stop_by, self._journal, self._thread, self._context
+                    self.job,
+                    lease,
+                    lease.reason or "lost",
+                    self.options,
+                    self._stop_by,
+                    self._journal,
+                    self._thread,
+                    self._context,
                 )
             died = False
         finally:
@@ -266,11 +265,11 @@ class Runner:
             self.lease = None
             self._orders.alive()
             lease.threads.after_all(partial(self._orders.drained, lease.job, lease.token, died=died))
-            self._ledger.stepped_down(lease, self._reason or "resigned")
+            self._ledger.stepped_down(lease, lease.reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
         """Give the term up; this replica asks for the lease again after a back-off."""
-        self._reason = self._reason or "resigned"
+        lease.drain("resigned")
         self._orders.resign(lease.job, lease.token)
 
     async def _follow_schedule(self, lease: Lease) -> None:
@@ -287,7 +286,7 @@ class Runner:
             ticker = self._context.copy().run(self.job.schedule.ticker, now, state)
         claims = ticker.settled is not None
         timer: Timer | None = None
-        while self._reason is None:
+        while lease.state == "valid":
             if self._trigger:
                 now = await self._run_triggered(lease, ticker)
                 continue
@@ -300,9 +299,9 @@ class Runner:
                 timer.set(when)
             await self._sleep()
             now = self._clock.now()
-            if self._reason is None and not lease.valid():
+            if not lease.valid():
                 self.end("expired")  # awake before the fence; the term may have ended long ago
-            if self._reason is not None:
+            if lease.state != "valid":
                 break
             take = ticker.take(now)
             due = take.due
@@ -317,7 +316,7 @@ class Runner:
                 lease.settled = ticker.settled
         if timer is not None:
             timer.cancel()
-        if lease.over and not claims:  # slots are the next leader's to run or to report
+        if lease.state == "over" and not claims:  # slots are the next leader's to run or to report
             take = ticker.take(self._ledger.within(lease, self._clock.now()))
             late = take.late + (take.due is not None and take.due.tick is not None)
             self._ledger.lost(lease, Take(late=late), "late")
@@ -342,7 +341,7 @@ class Runner:
         claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=self.job.schedule.mark)
         verdict = await self._ask(claim, due.latest)
         if verdict is None:
-            self._ledger.misfired(lease, 1, due.slot, due.slot, "stopped" if lease.over else "late")
+            self._ledger.misfired(lease, 1, due.slot, due.slot, "stopped" if lease.state == "over" else "late")
         elif isinstance(verdict, NotClaimed) and verdict.why != "lost":
             self._ledger.misfired(
                 lease, 1, due.slot, due.slot, "clock" if verdict.why == "ahead" else "taken", verdict.wall
@@ -380,7 +379,7 @@ class Runner:
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now, *, claimed: bool) -> Now:
         """Run the body for what is due, if the term allows it; the moment at which that was over."""
         job, scheduled, tick, slot = self.job, due.scheduled, due.tick, due.slot
-        while started.boot < lease.deadline and not lease.over and (claimed or not lease.stopping):
+        while lease.may_start(claimed=claimed):
             wall, boot = started
             if not job.is_async and self._overdue(lease):
                 if tick is not None:
@@ -391,7 +390,7 @@ class Runner:
             lateness = (wall - scheduled) / 1e6
             if self._signal.given or not job.is_async:
                 self._signal = StopSignal(None if job.is_async else threading.Event())
-            if self._reason is not None:
+            if lease.state != "valid":
                 self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
             if tick is not None:
                 lease.tick = scheduled
@@ -424,7 +423,7 @@ class Runner:
                 lease.ran(result[0], ended.boot)
                 self.counts.ran(result[0], lateness, ended.boot - boot, ended)
                 if telling or self._ledger.unsettled or result is not RAN_WELL:
-                    reason = self._cut or self._reason or "lost"
+                    reason = self._cut or lease.reason or "lost"
                     self._ledger.run_ended(lease, ended.boot - boot, *result, reason)
                 with self._user_code:  # an interval may be a function
                     take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
@@ -456,7 +455,7 @@ class Runner:
 
     def _overdue(self, lease: Lease) -> bool:
         """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
-        return self._clock.boot() - lease.sent > self.options.heartbeat_interval + self.options.call_timeout
+        return self._clock.boot() - lease.leadership.sent > self.options.heartbeat_interval + self.options.call_timeout
 
     async def _on_loop(
         self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool, context: Context
@@ -494,7 +493,7 @@ class Runner:
         task = asyncio.current_task()
         handle = make()
         try:
-            if not lease.valid() or (lease.stopping and not claimed):
+            if not lease.may_start(claimed=claimed):
                 return None
             with self._user_code:
                 answer = call(handle)
@@ -513,7 +512,8 @@ class Runner:
         handle = make()
 
         def checked() -> tuple[bool, object]:
-            if not lease.valid() or self._overdue(lease) or (lease.stopping and not claimed):
+            # The stricter check is last, so that the time between check and call is counted from it.
+            if not lease.may_start(claimed=claimed) or self._overdue(lease):
                 return False, None
             return True, call(handle)
 
@@ -574,8 +574,8 @@ class Runner:
 
     def _cancel(self) -> None:
         if self._call is not None and self.lease is not None:
-            self._cut = self._cut or self._reason
-            over = self.lease.over and self.options.cancel_on_lost_leadership
+            self._cut = self._cut or self.lease.reason
+            over = self.lease.state == "over" and self.options.cancel_on_lost_leadership
             if self._cancelled < 1 + over:  # once more when its time is over: it may still be busy with its first end
                 self._cancelled += 1
                 self._call.cancel()
@@ -590,7 +590,7 @@ class Runner:
         in_thread = not (self.job.is_async or is_async(hook))
         call = self._in_thread if in_thread else self._on_loop
         result: Result = None
-        while result is None and lease.valid() and not lease.stopping:
+        while result is None and lease.may_start():
             if in_thread and self._overdue(lease):
                 await self._hold_back()
                 continue

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._core.elector import Began, ClaimAnswered, Draining, Elector, Ended, Note, Triggered
+from .._core.elector import Began, ClaimAnswered, Draining, Elector, Ended, LogEvent, Triggered
 from .._core.values import StoreDown, StoreUp
 from .._jobs.options import node_id
 from .._jobs.user_code import handles_interrupts, inside
@@ -301,8 +301,7 @@ class Service:
     def abandon(self) -> None:
         """In a forked child: do nothing here any more. Memory alone is touched, since the parent shares the rest."""
         for lease in list(self.leases.values()):
-            lease.over = lease.stopping = True
-            lease.deadline = 0.0
+            lease.end("lost")
         if self._loop is not None:
             self._timers.abandon()
         self._loop = None
@@ -336,9 +335,9 @@ class Service:
                 self.runners[effect.job].answer(effect.claim, effect.verdict)
             case Triggered():
                 self.runners[effect.job].trigger(effect.id, effect.token)
-            case Note(event="store-down"):
+            case LogEvent(event="store-down"):
                 self.tell(StoreDown(error=effect.text))
-            case Note(event="store-up"):
+            case LogEvent(event="store-up"):
                 self.tell(StoreUp(outage=effect.number))
             case _:
                 pass  # a log line, which the heartbeat writes
@@ -364,19 +363,19 @@ class Service:
         """How the job stands here, in one word of `Health`. Safe from any thread, and while the job loop is blocked."""
         if name not in self._settings or self._pid != os.getpid() or self.stopped.is_set():
             return "disabled"
-        now, lease = self._clock.boot(), self.leases.get(name)
+        now, lease, standing = self._clock.boot(), self.leases.get(name), self._elector.standings[name]
         silent, beatless = now - self._pulse.alive_at, now - self._pulse.beat_at > self._longest_silence()
         # Past its limit a run is stuck also where its term has ended for another reason.
         overrun = lease is not None and now >= lease.limit and (lease.run_started is not None or lease.in_thread)
-        if silent >= self._stall_limit or beatless or overrun or self._elector.is_stuck(name):
+        if silent >= self._stall_limit or beatless or overrun or standing.stuck:
             return "stuck"
         if silent >= self._stall_limit / 2:
             return "starved"
         if name in self._switched_off:
             return "disabled"
         leading = self.is_leader(name)
-        if not leading and (self._elector.is_failing(name) or not self._heartbeat.store_up):
+        if not leading and (standing.failing or not self._heartbeat.store_up):
             return "store_down"
-        if self._elector.is_paused(name):
+        if standing.paused:
             return "paused"
         return "leading" if leading else "following"

@@ -79,7 +79,7 @@ class LoopWatch:
 
     def _long_run_at(self, lease: Lease, started: float) -> float:
         options = self._options[lease.job]
-        if lease.deadline <= 0 or not options.warn_on_long_run:
+        if lease.state == "over" or not options.warn_on_long_run:
             return inf  # of a run that goes on without its lease, something else is told
         if lease.warned_at is not None and lease.warned_at >= started:
             return lease.warned_at + SAY_AGAIN if options.timeout is None else inf

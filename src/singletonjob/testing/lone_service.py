@@ -138,14 +138,14 @@ class LoneService(Service):
 
     def _shorten_drains(self, now: float) -> None:
         elector: Any = self._elector
-        for seat in elector._seats.values():  # noqa: SLF001 - the grace of a job is what its options say
-            seat.drain_until = min(seat.drain_until, now + LEFT_BEHIND_AFTER)
+        for job in elector._jobs.values():  # noqa: SLF001 - the grace of a job is what its options say
+            job.drain_by = min(job.drain_by, now + LEFT_BEHIND_AFTER)
 
     def lose(self, job: str) -> None:
         """End the job's term as if the lease were somebody else's from this moment on."""
         lease = self.leases.get(job)
         if lease is not None:
-            lease.stopping, lease.deadline = True, 0.0
+            lease.end("lost")
             self.runners[job].end("lost", lease.token)
 
     def count_drops(self) -> None:
