@@ -388,7 +388,7 @@ def test_a_heartbeat_that_has_not_beaten_for_a_lock_expiry_is_stuck() -> None:
 
             heartbeat._sleep = frozen  # type: ignore[method-assign]  # what a thread that hangs looks like
             await asyncio.sleep(3)
-            silent_since = replica.service._pulse.beat_at
+            silent_since = replica.service._signs.beat_at
             await asyncio.sleep(silent_since + 9.9 - replica.clock.boot())
             assert probes(app) == (200, 200)
             await asyncio.sleep(0.2)

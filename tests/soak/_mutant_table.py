@@ -538,14 +538,14 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "a run past its limit is vouched for",
             HEARTBEAT,
-            "return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)",
-            "return self._pulse.alive_at + self._stall_limit",
+            "return min(self._signs.alive_at + self._stall_limit, self.leases[job].limit)",
+            "return self._signs.alive_at + self._stall_limit",
             "test_past_timeout_and_grace_the_job_is_stuck_and_its_lease_neither_renewed_nor_released",
         ),
         (
             "a dead job loop is vouched for",
             HEARTBEAT,
-            "return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)",
+            "return min(self._signs.alive_at + self._stall_limit, self.leases[job].limit)",
             "return self.leases[job].limit",
             "test_a_dead_job_loop_loses_its_lease_and_competes_again_when_it_turns_and_the_body_has_ended",
         ),

@@ -228,7 +228,7 @@ def test_only_the_system_and_the_command_line_read_the_operating_systems_clocks(
 
 BUDGETS = {
     "(root)": 610,
-    "_core": 1440,
+    "_core": 1450,
     "_generate": 370,
     "_jobs": 1370,
     "_process": 415,
@@ -261,7 +261,7 @@ def test_each_room_keeps_to_its_budget() -> None:
 
 
 def test_the_core_the_runtime_and_the_system_can_be_read_in_one_sitting() -> None:
-    assert sum(room_sizes()[room] for room in SITTING) <= 3115
+    assert sum(room_sizes()[room] for room in SITTING) <= 3130
 
 
 def test_a_file_over_300_lines_says_why_on_its_top() -> None:

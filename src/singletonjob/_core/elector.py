@@ -423,20 +423,16 @@ class Elector:
         """Raise `AssertionError` if the fields of a job contradict each other. Tests call this after every step."""
         for job in self._jobs.values():
             term, options = job.term, job.options
-            broken = [
-                *(["a claim without a living term"] if job.claim is not None and not job.alive else []),
-                *(["a living term without a token"] if job.alive and term.token <= 0 else []),
-                *(
-                    ["a deadline that counts from elsewhere"]
-                    if term.deadline != term.sent + options.lock_expiry - options.margin
-                    else []
-                ),
-                *(["a release of what was not acquired"] if job.released > job.asked else []),
-                *(["a release without an end"] if job.phase == "releasing" and job.release_until == inf else []),
-                *(["a wait for no body"] if job.drain_by < inf and job.phase in {"follower", "releasing"} else []),
-            ]
-            if broken:
-                raise AssertionError(f"{job.name} is {job.phase}, with {' and '.join(broken)}")
+            holds = {
+                "only a living term claims": job.alive or job.claim is None,
+                "a living term has a token": term.token > 0 or not job.alive,
+                "a deadline counts from the request": term.deadline == term.sent + options.lock_expiry - options.margin,
+                "a release covers what was acquired": job.released <= job.asked,
+                "a release is given up at some time": job.release_until < inf or job.phase != "releasing",
+                "no body runs in a follower": job.drain_by == inf or job.phase not in {"follower", "releasing"},
+            }
+            if not all(holds.values()):
+                raise AssertionError(f"{job.name} is {job.phase}: {holds}")
 
     def _publish(self) -> None:
         self.standings = {

@@ -72,7 +72,7 @@ def stop_signals(service: Service, *, wanted: bool) -> Generator[None]:
         if signals > 2:
             os._exit(128 + number)
         if signals == 2:
-            exit_now(128 + number, service.tell_of_exit)
+            exit_now(128 + number, service.log_exit)
         service.request_stop()
         try:
             threading.Thread(target=_watch, args=(service, stopped), name="singletonjob-watchdog", daemon=True).start()

@@ -1,15 +1,19 @@
-"""One start of an app: the service, the heartbeat, a runner per job, and what a term is made of.
+"""One start of an app: the service, the heartbeat, one runner per job, and the parts of a term.
 
 Three kinds of threads take part, and each owns what it writes:
 
-    heartbeat thread (a loop of its own)      job loop (asyncio)                  worker threads (sync bodies)
-    Elector.poll -> store.exchange            Runner, one task per job            body(run)
-    Elector.receive -- effects ------------>  Service: begin, drain, end a term   run.check()
-    writes Lease.deadline, sent, told ----->  Fence re-reads the deadline
-    reads Pulse.alive_at, Lease.limit <-----  stamps Pulse.alive_at, writes the rest of Lease
+    heartbeat thread (a separate loop)        job loop (asyncio)                    worker threads (sync bodies)
+    Elector.poll -> store.exchange            Runner: one task per job              body(run)
+    Elector.receive -- effects ------------>  Service: begin, drain, end a term     run.check()
+    writes HEARTBEAT_WRITES of a Lease ---->  Fence reads the deadline
+    reads SignsOfLife, Lease.limit <--------  writes SignsOfLife.alive_at and the other attributes of a Lease
 
-- The heartbeat never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease.
-- Only the heartbeat thread touches the elector. Others reach it by `Heartbeat.post` and the calls of `Orders`.
-- Only the job loop touches runners. The heartbeat reaches them by `deliver`, which posts to the job loop.
-- A worker thread reads its `Lease` and signals the end of its call; it writes nothing else.
+- The heartbeat does not run on the job loop, so that a body that blocks the job loop does not lose the lease by that.
+- Only the heartbeat thread calls the elector. Other threads use `Heartbeat.post` and the calls of `Orders`, and read
+  `Elector.standings`, which is a new immutable copy after each change.
+- Only the job loop calls a runner. The heartbeat reaches it by `deliver`, which posts to the job loop.
+- Both threads may call `Lease.drain` and `Lease.end`. These never go back, so their order does not matter.
+- A worker thread reads its `Lease` and reports the end of its call in `Lease.threads`, which has a lock.
+
+tests/fundamentals/test_thread_owners.py fails if another thread calls the elector or a runner, or writes a lease.
 """

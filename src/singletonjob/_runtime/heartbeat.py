@@ -1,10 +1,10 @@
-"""The heartbeat: one thread with a small loop of its own, which drives the elector and talks to the store.
+"""The heartbeat: one thread with a separate event loop, which drives the elector and calls the store.
 
-It never runs on the loop that it certifies: a body that blocks the job loop must not lose the lease by that alone.
-Only this thread touches the elector. What it decides goes into the `Lease` at once, where the job loop reads it,
-and as a message to the job loop, which may take it later.
+It does not run on the job loop, so that a body that blocks the job loop does not lose the lease by that alone. Only
+this thread calls the elector. Each decision is written into the `Lease` at once, where the job loop reads it, and is
+sent to the job loop as a message, which may arrive later.
 
-A little over 300 lines: the loop, and what the elector's effects do, share the thread and its few variables.
+This file has more than 300 lines because the thread, its loop and the effects share the same few variables.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from .._reporting.log_lines import Journal
     from .._system.clock import Clock
     from ..stores import LeaseStore
-    from .watchdog import Pulse
+    from .watchdog import SignsOfLife
 
 __all__ = ["Heartbeat"]
 
 PAUSE = 0.1
-"""Seconds to wait after an unexpected exception; twice as long after each that follows, up to one heartbeat."""
+"""Seconds to wait after an unexpected exception; doubled after each further one, up to one heartbeat."""
 
 
 class Heartbeat:
     """Drives `elector` against `store`.
 
-    `main` is the whole of it, as a coroutine; `start` runs that in a thread of its own. `random` returns numbers from
-    0 up to 1.
+    `main` is the complete heartbeat as a coroutine, and `start` runs it in a thread. `random` returns numbers from 0 up
+    to 1.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Heartbeat:
         options: dict[str, JobOptions],
         stall_limit: float,
         clock: Clock,
-        pulse: Pulse,
+        signs: SignsOfLife,
         journal: Journal,
         post: Callable[[Callable[[], object]], None],
         deliver: Callable[[Effect, Lease | None], None],
@@ -71,25 +71,25 @@ class Heartbeat:
         self._options = options
         self._stall_limit = stall_limit
         self._clock = clock
-        self._pulse = pulse
+        self._signs = signs
         self._post_to_loop = post
         self._deliver = deliver
         self._ended = ended
         self._loop_closed = loop_closed
         self._journal = journal
         self._random = random
-        # Where every job is off there is nothing to beat for, and `main` is not run.
+        # If every job is disabled, `main` does not run.
         self._interval = min((options.heartbeat_interval for options in options.values()), default=inf)
         self.leases: dict[str, Lease] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._gone = asyncio.Event()  # of the job loop: the thread has nothing left to do
+        self._thread_ended = asyncio.Event()  # awaited on the job loop: the thread has ended
         self._wake: asyncio.Event
         self._call: asyncio.Task[None] | None = None
         self._subscribed = False
-        self._notes: list[Effect] = []
-        self._effects: deque[Effect] = deque()  # not carried out yet
-        self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, pulse=pulse, journal=journal)
+        self._to_log: list[Effect] = []
+        self._effects: deque[Effect] = deque()  # to carry out
+        self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, signs=signs, journal=journal)
         self.store_up: bool = False
         self.store_seen: bool = False
         self.beats: Beats = Beats(self, elector, journal, options)
@@ -97,9 +97,9 @@ class Heartbeat:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Run `main` in a daemon thread; its loop exists when this returns, and nobody waits for the store.
+        """Run `main` in a daemon thread. When this returns the loop exists; nothing waits for the store.
 
-        Raises `RuntimeError` if the thread cannot be started; nothing is left behind then.
+        Raises `RuntimeError` if the thread cannot be started, and then leaves nothing behind.
         """
         loop = self._loop = PatientLoop()
         loop.set_exception_handler(self._loop_failed)
@@ -114,7 +114,7 @@ class Heartbeat:
         self._thread = thread
 
     def start_here(self) -> asyncio.Task[None]:
-        """Run `main` as a task of the running loop instead, for simulations."""
+        """Run `main` as a task of the running loop instead, for virtual time."""
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         return self._loop.create_task(self.main())
@@ -127,18 +127,18 @@ class Heartbeat:
                 runner.run(self.main())
             except BaseException as raised:
                 error = raised
-            # Before the loop is closed: that waits for a call that does not heed its cancellation, and nobody else
-            # may.
+            # Before the loop is closed, because closing waits for a call that ignores its cancellation, for which the
+            # job loop must not wait.
             self._post_to_loop(partial(self._ended, error))
-        self._post_to_loop(self._gone.set)
+        self._post_to_loop(self._thread_ended.set)
 
     def _loop_failed(self, _loop: object, context: dict[str, object]) -> None:
-        """Log what asyncio would log: its logger's handlers must not block this thread either."""
+        """Log what asyncio would log, because the handlers of asyncio's logger must not block this thread either."""
         error = context.get("exception")
         self._journal.heartbeat_failed(f"{context['message']}:", error if isinstance(error, BaseException) else None)
 
     def post(self, order: Callable[[float], None]) -> None:
-        """Have `order(now)` run on the heartbeat's loop. Safe from any thread and from a signal handler."""
+        """Run `order(now)` on the heartbeat's loop. Safe from any thread and from a signal handler."""
         loop = self._loop
         if loop is None:
             return
@@ -150,9 +150,9 @@ class Heartbeat:
         try:
             loop.call_soon_threadsafe(carry_out)
         except RuntimeError:
-            return  # the heartbeat has ended: what it led is released, or ends at its deadline
+            return  # the heartbeat has ended, so its terms are released or end at their deadlines
 
-    # -- what the runners request; safe from any thread -------------------------------------------------------------
+    # -- `Orders` of the runners; safe from any thread --------------------------------------------------------------
 
     def claim(self, claim: Claim) -> None:
         self.post(lambda now: self._elector.claim(now, claim))
@@ -170,70 +170,71 @@ class Heartbeat:
         self.post(lambda now: self._elector.drained(now, job, token, died=died))
 
     def alive(self) -> None:
-        """The job loop turns. Said with the end of a term too: after `stuck` a job is not asked for before that."""
-        self._pulse.alive_at = self._clock.boot()
+        """Record that the job loop is alive. After `stuck` a job is not acquired before that."""
+        self._signs.alive_at = self._clock.boot()
 
     def abandon(self) -> None:
-        """In a forked child: take no more orders for the thread, which is the parent's."""
+        """Take no more orders. Called in a forked child, because the thread is the parent's."""
         self._loop = None
 
     async def join(self, seconds: float) -> None:
-        """Wait for the thread to end, but no longer than that; not by `Thread.join`, which would hold up the loop."""
+        """Wait for the thread to end, at most for `seconds`. `Thread.join` would block the loop."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), 0 if self._thread is None else seconds)
+            await asyncio.wait_for(self._thread_ended.wait(), 0 if self._thread is None else seconds)
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
     async def main(self) -> None:
         """Beat until the elector is stopped and has released what it could."""
         listening = asyncio.create_task(self._listen())
-        first_ask = self._clock.boot() + min(options.call_timeout for options in self._options.values())
+        first_call = self._clock.boot() + min(options.call_timeout for options in self._options.values())
         pause = PAUSE
         while not self._elector.finished:
             try:
-                await self._beat(first_ask)
+                await self._beat(first_call)
                 pause = PAUSE
             except Exception as error:
-                # The terms need no heartbeat to end: the fence of each does that on the job loop.
+                # A term ends without a heartbeat, too: its fence ends it on the job loop.
                 self._journal.heartbeat_failed("the heartbeat raised", error)
                 if self._call is None or self._call.done():
-                    with suppress(Exception):  # a call that the elector waits for, and that was never made
+                    with suppress(Exception):  # for a call that was never made, and that the elector waits for
                         self._elector.receive(self._clock.boot(), None, shown(error))
                 await asyncio.sleep(min(pause, self._interval))
                 pause *= 2
         self._carry_out()
-        self._tell_notes()
+        self._log_effects()
         listening.cancel()
         await asyncio.wait({listening}, timeout=0.1)
         if not self._elector.abandoned:
-            # A holder whose body would not stop keeps what shows that it lives, until the process ends.
+            # If a body did not stop, keep the SQLite holder lock, so that no other process takes the lease before this
+            # process exits.
             closing = asyncio.create_task(close(self._store))
             await asyncio.wait({closing}, timeout=1.0)
 
-    async def _beat(self, first_ask: float) -> None:
-        """Do what is due, then sleep until something else is. No call leaves before `first_ask` without notices."""
+    async def _beat(self, first_call: float) -> None:
+        """Do what is due, then sleep until something else is. Without notices no call is sent before `first_call`."""
         elector, clock = self._elector, self._clock
         self._wake.clear()
         now = clock.boot()
-        self._look_after_the_loop(now)
+        self._check_job_loop(now)
         wake_at = now + self._interval
-        if self._subscribed or now >= first_ask:
+        if self._subscribed or now >= first_call:
             step = elector.poll(now, self)
             wake_at = min(wake_at, step.wake_at)
             try:
                 self._carry_out()
-            finally:  # the elector waits for the answer in any case
+            finally:  # in any case, because the elector waits for the answer
                 if step.batch is not None:
                     call = asyncio.create_task(exchange(self._store, step.batch))
                     self._call = asyncio.create_task(self._take_answer(call, step.batch, now))
             if step.batch is not None:
-                await asyncio.sleep(0)  # the request goes out before anybody writes a log
+                await asyncio.sleep(0)  # the request is sent before anything is logged
         else:
-            wake_at = min(wake_at, first_ask)
-        self._pulse.beat_at = now  # only now: a beat that fails is none
-        self._tell_notes()
+            wake_at = min(wake_at, first_call)
+        self._signs.beat_at = now  # only now, because a beat that failed does not count
+        self._log_effects()
         if not (self._wake.is_set() or elector.finished):
-            await self._sleep(min(wake_at, self._watch.next_look(now)) - clock.boot())
+            await self._sleep(min(wake_at, self._watch.next_check(now)) - clock.boot())
 
     async def _sleep(self, seconds: float) -> None:
         assert self._loop is not None  # noqa: S101 - main is running on it
@@ -242,7 +243,7 @@ class Heartbeat:
         timer.cancel()
 
     async def _take_answer(self, call: asyncio.Future[Reply], batch: Batch, sent: float) -> None:
-        """See one call through; the elector hears of its end in any case."""
+        """Await one call, and give its outcome to the elector in any case."""
         reply, error = await outcome(call, batch.bound)
         now = self._clock.boot()
         try:
@@ -250,10 +251,10 @@ class Heartbeat:
             self._carry_out()
             self.beats.answered(batch, reply, now - sent)
             if reply is not None:
-                if not batch.requests:  # a new connection, perhaps to a store that came back with older data
+                if not batch.requests:  # a new connection, whose store may have older data
                     for lease in self.leases.values():
                         lease.told = ()
-                if batch.requests or not self.store_seen:  # a store may tell its time, and refuse all else
+                if batch.requests or not self.store_seen:  # a store may tell its time and refuse everything else
                     self.store_up = self.store_seen = True
                 self._journal.beat(len(batch.requests), now - sent)
         except Exception as failure:
@@ -262,7 +263,7 @@ class Heartbeat:
         self._wake.set()
 
     async def _listen(self) -> None:
-        """Hear release notices; where they cannot be heard, try again every heartbeat."""
+        """Receive notices; if they cannot be received, try again every heartbeat."""
         task = asyncio.current_task()
         while True:
             try:
@@ -275,30 +276,30 @@ class Heartbeat:
                     self._subscribed = True
                     self._wake.set()
             except BaseException as error:
-                # The store is the user's, so `SystemExit` or a cancellation may be the store's.
+                # The store may be the user's code, so `SystemExit` or a cancellation may come from it.
                 if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
                     raise
-                if not isinstance(error, StoreError):  # the beats that meet one report it
-                    self._notes.append(LogEvent("notices-failed", text=shown(error)))
+                if not isinstance(error, StoreError):  # a beat that meets such an error reports it
+                    self._to_log.append(LogEvent("notices-failed", text=shown(error)))
             self._elector.notices_lost(self._clock.boot())
             self._subscribed = True
             self._wake.set()
             await asyncio.sleep(self._interval * (0.8 + 0.4 * self._random()))
 
-    # -- what the elector decided ----------------------------------------------------------------------------------
+    # -- the elector's effects --------------------------------------------------------------------------------------
 
     def _carry_out(self) -> None:
-        """Deadlines first, messages second, log lines when the next request is on its way."""
+        """Write each effect into its lease and post it to the job loop. Log it after the next request is sent."""
         effects = self._effects
         effects += self._elector.take_effects()
-        while effects:  # if one raises, those behind it are carried out the next time
+        while effects:  # if one raises, the next call carries out the rest
             effect = effects.popleft()
             if isinstance(effect, Extended):
                 lease = self.leases[effect.job]
                 lease.leadership = effect.term
                 lease.told = lease.telling
                 continue
-            self._notes.append(effect)
+            self._to_log.append(effect)
             self.beats.carried_out(effect)
             if isinstance(effect, Began):
                 lease = self.leases[effect.job] = Lease(
@@ -315,27 +316,27 @@ class Heartbeat:
             elif isinstance(effect, Ended):
                 self.leases[effect.job].end(effect.reason)
             elif isinstance(effect, LogEvent) and effect.event == "job-error" and effect.job in self.leases:
-                self.leases[effect.job].told = ()  # its state may be an older or a new one when it can be served again
+                self.leases[effect.job].told = ()  # its state may be older, or empty, when it is served again
             elif isinstance(effect, LogEvent) and effect.event == "store-down":
                 self.store_up = False
             self._deliver(effect, None)
 
-    def _tell_notes(self) -> None:
-        notes, self._notes = self._notes, []
-        for note in notes:
-            if isinstance(note, Began):
-                self._journal.elected(note.job, note.term.token)
-            elif isinstance(note, Ended):
-                lease = self.leases[note.job]  # of a newer term, if one began with the same reply
-                silent = self._clock.boot() - lease.leadership.sent if lease.token == note.token else None
-                self._journal.stepped_down(note.job, note.token, note.reason, silent)
-            elif isinstance(note, LogEvent):
-                self._journal.note(note.event, note.job, note.text, note.number, note.token)
+    def _log_effects(self) -> None:
+        effects, self._to_log = self._to_log, []
+        for effect in effects:
+            if isinstance(effect, Began):
+                self._journal.elected(effect.job, effect.term.token)
+            elif isinstance(effect, Ended):
+                lease = self.leases[effect.job]  # of a newer term if one began with the same reply
+                silent = self._clock.boot() - lease.leadership.sent if lease.token == effect.token else None
+                self._journal.stepped_down(effect.job, effect.token, effect.reason, silent)
+            elif isinstance(effect, LogEvent):
+                self._journal.note(effect.event, effect.job, effect.text, effect.number, effect.token)
 
-    # -- what the job loop says (the elector's `Liveness`) ------------------------------------------------------------
+    # -- `Liveness` of the elector ----------------------------------------------------------------------------------
 
     def alive_until(self, job: str) -> float:
-        return min(self._pulse.alive_at + self._stall_limit, self.leases[job].limit)
+        return min(self._signs.alive_at + self._stall_limit, self.leases[job].limit)
 
     def progress(self, job: str, now: float) -> Progress:
         lease = self.leases.get(job)
@@ -343,19 +344,19 @@ class Heartbeat:
             return NO_PROGRESS
         lease.telling = telling = lease.tick, lease.done, lease.ended_at, lease.settled, lease.runs, lease.finished
         if telling == lease.told:
-            return NO_PROGRESS  # the store has it: a job at rest costs it less
+            return NO_PROGRESS  # the store has it already
         ended, good = (None if at is None else max(0.0, now - at) for at in (lease.ended_at, lease.good_at))
         runs = lease.outcome, lease.runs, lease.failures, good
         return Progress(lease.tick, lease.done, ended, lease.settled, *runs, lease.finished)
 
-    # -- looking after the job loop --------------------------------------------------------------------------------
+    # -- watching the job loop --------------------------------------------------------------------------------------
 
-    def _look_after_the_loop(self, now: float) -> None:
+    def _check_job_loop(self, now: float) -> None:
         if self._loop_closed():
-            # The loop is closed, so no async body runs any more; a sync one may, in its thread.
+            # No async body runs on a closed loop. A sync body may still run in its thread.
             self._elector.stop(now)
             for job, lease in self.leases.items():
                 if not lease.in_thread:
                     self._elector.drained(now, job, lease.token)
             return
-        self._watch.look(now)
+        self._watch.check(now)

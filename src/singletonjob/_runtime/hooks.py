@@ -1,4 +1,4 @@
-"""`say_farewell`: the user's hook at the end of a term, and how long it may take."""
+"""The user's hook at the end of a term, `on_stepped_down`, and its time limit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from .._reporting.log_lines import Journal
     from .lease import Lease
 
-__all__ = ["say_farewell"]
+__all__ = ["call_stepped_down_hook"]
 
 
-async def say_farewell(
+async def call_stepped_down_hook(
     job: JobDefinition,
     lease: Lease,
     reason: Reason,
@@ -34,11 +34,11 @@ async def say_farewell(
     thread: JobThread,
     context: Context,
 ) -> None:
-    """Call the job's `on_stepped_down` in the term's `context`, if it has one; return when it has ended.
+    """Call the job's `on_stepped_down`, if it has one, in the term's `context`; return when the hook has ended.
 
-    The lease is given back only then. So the hook is cancelled after what is left of a stop, which is to be over at
-    `stop_by`, and the lease is not vouched for much longer, should it not heed that. A sync hook in the `thread` of a
-    sync body is not cancelled, and its end is waited for.
+    The lease is released only after that. Therefore the hook is cancelled when a stop must be over, at `stop_by`, and
+    the lease is renewed only a little longer if the hook ignores that. A sync hook in the `thread` of a sync body
+    cannot be cancelled, so this function waits for its end.
     """
     hook = job.on_stepped_down
     if hook is None:
@@ -46,7 +46,7 @@ async def say_farewell(
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     now = lease.clock.boot()
-    seconds = min(options.shutdown_grace, stop_by - now) + options.margin / 2  # a run may have used all of its grace
+    seconds = min(options.shutdown_grace, stop_by - now) + options.margin / 2  # a run may have used the complete grace
     lease.limit = now + seconds + options.margin / 2
     limit = asyncio.timeout(seconds)
     try:
@@ -68,4 +68,4 @@ async def say_farewell(
         else:
             journal.hook_failed(lease.job, lease.token, "on_stepped_down", error)
     if task.cancelling():
-        raise asyncio.CancelledError  # the hook swallowed it
+        raise asyncio.CancelledError  # the hook swallowed the cancellation

@@ -1,6 +1,6 @@
-"""The lease of one term as the two threads share it, and the fence that ends the term at its deadline.
+"""The lease of one term, which the two threads share, and the fence that ends the term at its deadline.
 
-One object per term, never reused, so a handle that outlives its term can only say that the term is over.
+There is one object per term. It is never reused, so a handle that outlives its term shows a term that is over.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Lease:
         self.reason: Reason | None = None  # why no run starts any more
         self.over_at = inf  # the term certainly ended before this moment
         self._draining = self._over = False  # set and never reset, so that no order of two threads revives a term
-        self.limit = inf  # up to here the run in flight is vouched for
+        self.limit = inf  # until then the run in flight counts as alive (S7)
         self.run_started: float | None = None
-        self.warned_at: float | None = None  # of a run that takes long
+        self.warned_at: float | None = None  # when the watchdog last warned about the run
         self.tick: int | None = None  # last grid point started
         self.done: int | None = None  # last slot whose run has ended
         self.settled: int | None = None  # all slots up to here were run or reported
         self.ended_at: float | None = None  # end of the last run
         self.outcome: Outcome | Literal[""] = ""  # of the last run
-        self.runs: int = 0  # that ended in this term
+        self.runs: int = 0  # how many ended in this term
         self.failures: int = 0  # of these
         self.good_at: float | None = None  # end of the last run that ended well
         self.finished: str = ""  # id and outcome of an operator's last extra run
@@ -98,10 +98,10 @@ class Lease:
 
 
 class Fence:
-    """Calls `over` on the job loop when the lease's deadline passes, whatever the heartbeat is doing.
+    """Calls `over` on the job loop when the lease's deadline passes, whatever the heartbeat does.
 
-    One timer per lease, on the boot clock. It re-reads the deadline when it fires and arms itself again if that moved,
-    so a renewal costs nothing here.
+    There is one timer per lease, on the boot clock. When it fires it reads the deadline again, and arms itself again if
+    the deadline moved, so that a renewal needs no message.
     """
 
     __slots__ = ("_lease", "_over", "_timer")

@@ -1,4 +1,4 @@
-"""The live switch of a job, `is_enabled` or a callable `enabled`: asked once per heartbeat."""
+"""The live switch of a job, `is_enabled` or a callable `enabled`, which is called once per heartbeat."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["follow_switch"]
 async def follow_switch(
     job: str, ask: Callable[[], object], interval: float, turn: Callable[[bool], None], journal: Journal
 ) -> None:
-    """Call `turn` with each new answer of `ask`, sync or async, for ever; until the first one the job does not compete.
+    """Call `turn` with each new answer of the switch `ask`, sync or async. The job competes from the first answer on.
 
-    What `ask` raises keeps the last answer; before there is one, it counts as on. `ask` is called on the loop also for
-    a job with a sync body: in the thread of that body it would wait for a run in flight, and a switch must not.
+    If `ask` raises, the last answer holds; before the first answer the job counts as enabled. `ask` is called on the
+    loop even if the job has a sync body, because in the thread of that body it would wait for a run in flight.
     """
     last: bool | None = None
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of a task
     while True:
         try:
-            # A copy of the context, so that what one call sets does not show in the next one.
+            # In a copy of the context, so that variables that one call sets are not there in the next call.
             on = bool(await in_own_task(ask, contextvars.copy_context()))
         except BaseException as error:
             if is_foreign(error, task):
@@ -37,7 +37,7 @@ async def follow_switch(
             on = last if last is not None else True
             journal.switch_failed(job, error, kept=on)
         if task.cancelling():
-            raise asyncio.CancelledError  # the switch swallowed it
+            raise asyncio.CancelledError  # the switch swallowed the cancellation
         if on != last:
             turn(on)
             if last is not None or not on:

@@ -1,10 +1,11 @@
-"""The runner: one task per job on the job loop, which waits, checks, runs the body, and drains.
+"""The runner: one task per job on the job loop, which waits for ticks, runs the body, and drains.
 
-A term reaches it as `begin`; `drain` and `end` tell it to stop, as section "a run in flight" of the documentation
-tabulates. When no body of the term runs any more it says so to the elector, exactly once per term: only then is the
-lease released, or asked for again.
+A term begins with `begin`. `drain` and `end` stop it, as the section "A run in flight" of the documentation shows. When
+no body of the term runs any more, the runner reports that to the heartbeat, exactly once per term. The lease is
+released, or acquired again, only after that report (S4).
 
-Over 300 lines: how a run starts, how it is stopped and how it ends are one subject, and each reads what another writes.
+This file has more than 300 lines because the start, the stop and the end of a run are one subject: each of them reads
+what another one writes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .._jobs.thread_calls import JobThread
 from .._jobs.user_code import UserCode, is_foreign
 from .._reporting.job_counters import Counts
 from .._reporting.run_accounting import Ledger
-from .hooks import say_farewell
+from .hooks import call_stepped_down_hook
 from .lease import Fence
 
 if TYPE_CHECKING:
@@ -49,25 +50,25 @@ if TYPE_CHECKING:
 __all__ = ["Orders", "Runner"]
 
 HELD_BACK = 0.05
-"""How long a sync run that must not start yet waits before it looks again, in seconds."""
+"""Seconds until a sync run that must not start yet checks again."""
 
 H = TypeVar("H")
 
 Result: TypeAlias = "tuple[Outcome, BaseException | None] | None"
-"""How a call of the user's code ended; None: it was not made, because the term did not allow it."""
+"""How a call of the user's code ended. None: the call was not made, because the term did not allow it."""
 
 RAN_WELL: Result = ("ok", None)
 
 
 class Orders(Protocol):
-    """What a runner requests of the heartbeat. Safe to call from any thread; nothing is answered here."""
+    """The requests of a runner to the heartbeat. Safe to call from any thread; an answer comes later, if at all."""
 
     def claim(self, claim: Claim) -> None:
-        """Ask the store for a slot or a trigger, until it answers or the term ends."""
+        """Claim a slot or a trigger. The heartbeat repeats the request until the store answers or the term ends."""
         ...
 
     def withdraw(self, job: str) -> None:
-        """Ask no more for what was claimed."""
+        """Stop requesting the claim."""
         ...
 
     def report(self, job: str) -> None:
@@ -75,20 +76,20 @@ class Orders(Protocol):
         ...
 
     def resign(self, job: str, token: int) -> None:
-        """Give the term up, and ask for the lease again after a back-off."""
+        """Give the term up, and compete again after a back-off."""
         ...
 
     def drained(self, job: str, token: int, *, died: bool) -> None:
-        """No body of the term runs any more, and none will start."""
+        """Report that no body of the term runs any more, and none will start."""
         ...
 
     def alive(self) -> None:
-        """The job loop turns."""
+        """Report that the job loop is alive."""
         ...
 
 
 class Runner:
-    """Runs one job while this replica leads it. All of it runs on the job loop, but for sync bodies and their hooks."""
+    """Runs one job while this replica leads it. Everything runs on the job loop, except sync bodies and sync hooks."""
 
     def __init__(
         self,
@@ -107,8 +108,8 @@ class Runner:
         self.options = options
         self.counts = Counts(clock)
         self._ledger = Ledger(*(job.name, self.counts, clock, journal), callbacks=callbacks, tell=tell)
-        self.lease: Lease | None = None  # of the term in hand, also while its last run ends
-        self._context: contextvars.Context  # of the term: its hooks run in it, each run in a copy
+        self.lease: Lease | None = None  # of the current term, until its last run has ended
+        self._context: contextvars.Context  # of the term: hooks run in it, each run in a copy of it
         self._clock = clock
         self._timers = timers
         self._orders = orders
@@ -116,38 +117,38 @@ class Runner:
         self._callbacks = callbacks
         self._state: JobState
         self._last: Lease | None = None  # of the newest term of this replica
-        self._outlived = False  # the end of the term in hand was acted on
-        self._grace_until = inf  # when the run in flight is cancelled, by our own wish
-        self._stop_by = inf  # up to when an orderly end may take; a margin later the elector leaves the lease behind
-        self._cut: str | None = None  # why the call in flight was cancelled
-        self._call: asyncio.Task[Result] | None = None  # of the user's code, while it runs on the loop
-        self._cancelled = 0  # how often we cancelled it; a second time only when its time is over
+        self._end_handled = False  # of the current term
+        self._grace_until = inf  # when the run in flight is cancelled because of a stop
+        self._stop_by = inf  # an orderly stop ends by then; a margin later the elector abandons the lease
+        self._cancel_reason: str | None = None  # of the call in flight
+        self._call: asyncio.Task[Result] | None = None  # of the user's code, while one runs on the loop
+        self._cancellations = 0  # of that call by us; the second one follows only when the term is over
         self._signal = StopSignal(None)  # of the run in flight, or of the next one
-        self._timer: Timer | None = None  # its end by timeout or grace
+        self._limit_timer: Timer | None = None  # ends the call by timeout or grace
         self._task: asyncio.Task[None]
         self._wake = asyncio.Event()
-        self._asked: Claim | None = None
+        self._requested: Claim | None = None
         self._answer: asyncio.Future[Claimed | NotClaimed] | None = None
-        self._trigger = ""  # the id of an operator's trigger that is to be taken next
+        self._trigger = ""  # the id of an operator's trigger to take next
         self._in_flight: tuple[Lease, Due, Ticker] | None = None
         self._previous_end: int | None = None
-        self._debug = False  # each run is told in the log; `look` looks at the start of the app, and each second
+        self._debug = False  # log each run; see `refresh`
         self._thread = JobThread(lambda: worker(f"singletonjob-{job.name}"))
         self._user_code = UserCode()
 
-    # -- what the heartbeat and the app tell -----------------------------------------------------------------------
+    # -- calls of the heartbeat and of the app ---------------------------------------------------------------------
 
     def begin(self, lease: Lease, state: JobState) -> None:
-        """A term began."""
+        """Begin a term."""
         last, self._last = self._last, lease
-        if last is not None:  # the end of a run that outlived its term could not be written any more
+        if last is not None:  # a run that outlived its term could not report its end to the store
             lease.tick, lease.done, lease.ended_at = last.tick, last.done, last.ended_at
-        self.lease, self._state, self._outlived, self._trigger = lease, state, False, ""
+        self.lease, self._state, self._end_handled, self._trigger = lease, state, False, ""
         self._grace_until = self._stop_by = inf
         self._wake.set()
 
     def drain(self, reason: Reason, token: int | None = None) -> None:
-        """Start no more runs; let the one in flight end, within its grace."""
+        """Start no more runs, and let the run in flight end within its grace."""
         lease = self.lease
         if lease is None or token not in (None, lease.token):
             return
@@ -161,27 +162,27 @@ class Runner:
         self._stop_run()
 
     def end(self, reason: Reason, token: int | None = None) -> None:
-        """The term is over: what runs now runs without the lease."""
+        """End the term. A run in flight runs without the lease from now on."""
         lease = self.lease
         if lease is None or token not in (None, lease.token):
             return
         lease.end(reason)
-        if lease.in_thread and not self._outlived:
+        if lease.in_thread and not self._end_handled:
             self._journal.warn(
                 "run-without-lease", "work in a thread goes on without the lease", self.job.name, lease.token
             )
-        self._outlived = True
+        self._end_handled = True
         if self.options.cancel_on_lost_leadership:
             self._grace_until = self._clock.boot()
         self._stop_run()
 
     def answer(self, claim: Claim, verdict: Claimed | NotClaimed) -> None:
-        """The store's word on a claim."""
-        if claim == self._asked and self._answer is not None and not self._answer.done():
+        """Take the store's answer to a claim."""
+        if claim == self._requested and self._answer is not None and not self._answer.done():
             self._answer.set_result(verdict)
 
     def trigger(self, name: str, token: int) -> None:
-        """An operator asks for one more run; said with each renewal, until it was taken or refused."""
+        """Take an operator's request for one more run. It comes with each renewal until it is taken or refused."""
         lease = self.lease
         if lease is None or lease.token != token or not lease.may_start() or name == self._trigger:
             return
@@ -192,10 +193,10 @@ class Runner:
         self._trigger = name
         self._wake.set()
 
-    def look(self) -> None:
-        """Once a second: count what the run in flight has dropped so far, since one that hangs never ends.
+    def refresh(self) -> None:
+        """Count what the run in flight has dropped so far, because a run that hangs never ends. Called once a second.
 
-        And ask whether each run is to be told in the log, which would cost more than a run's whole account.
+        Read the log level as well, because reading it with each run costs more than all other accounting of a run.
         """
         self._debug = self._journal.says(DEBUG)
         if self._in_flight is not None:
@@ -215,7 +216,7 @@ class Runner:
     # -- the task --------------------------------------------------------------------------------------------------
 
     def start(self) -> asyncio.Task[None]:
-        """Serve one term after the other, until cancelled: the task that does."""
+        """Start and return the task that serves one term after the other until it is cancelled."""
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name=f"singletonjob {self.job.name}")
         return self._task
@@ -226,16 +227,16 @@ class Runner:
                 if self.lease is None:
                     await self._sleep()
                 else:
-                    await self._reign(self.lease)
+                    await self._serve_term(self.lease)
         finally:
             self._thread.stop()
 
     async def _sleep(self) -> None:
-        """Wait until a timer rings or something happens."""
+        """Wait until a timer fires or something happens."""
         await self._wake.wait()
         self._wake.clear()
 
-    async def _reign(self, lease: Lease) -> None:
+    async def _serve_term(self, lease: Lease) -> None:
         fence = Fence(self._timers, lease, partial(self.end, "expired"))
         self._ledger.elected(lease)
         self._context = contextvars.copy_context()
@@ -244,12 +245,14 @@ class Runner:
             if await self._elected(lease):
                 try:
                     await self._follow_schedule(lease)
-                except BaseException as error:  # the user's interval, say; else the key is held for nothing
+                except (
+                    BaseException
+                ) as error:  # of the user's interval, for example; keeping the lease would be useless
                     if is_foreign(error, self._task):
                         raise
                     self._journal.schedule_failed(self.job.name, lease.token, error)
                     self._resign(lease)
-                await say_farewell(
+                await call_stepped_down_hook(
                     self.job,
                     lease,
                     lease.reason or "lost",
@@ -268,13 +271,13 @@ class Runner:
             self._ledger.stepped_down(lease, lease.reason or "resigned")
 
     def _resign(self, lease: Lease) -> None:
-        """Give the term up; this replica asks for the lease again after a back-off."""
+        """Give the term up; this replica competes again after a back-off."""
         lease.drain("resigned")
         self._orders.resign(lease.job, lease.token)
 
     async def _follow_schedule(self, lease: Lease) -> None:
         state, now = self._state, self._clock.now()
-        if lease.ended_at is not None:  # the store may not know of this replica's last run yet
+        if lease.ended_at is not None:  # the store may not know the end of this replica's last run yet
             own = now.boot - lease.ended_at
             state = state._replace(
                 done=max(lease.done or 0, state.done or 0) or None,
@@ -300,7 +303,7 @@ class Runner:
             await self._sleep()
             now = self._clock.now()
             if not lease.valid():
-                self.end("expired")  # awake before the fence; the term may have ended long ago
+                self.end("expired")  # woken before the fence; the term may have ended long ago
             if lease.state != "valid":
                 break
             take = ticker.take(now)
@@ -312,19 +315,19 @@ class Runner:
                     now = await self._execute(lease, due, ticker, now, claimed=False)
                 elif await self._claim(lease, due):
                     now = await self._execute(lease, due, ticker, self._clock.now(), claimed=True)
-            if claims:  # only now: a slot that is given out but not claimed yet would be lost in a crash, and unseen
+            if claims:  # only now, because a crash between `take` and the claim would lose the slot unseen
                 lease.settled = ticker.settled
         if timer is not None:
             timer.cancel()
-        if lease.state == "over" and not claims:  # slots are the next leader's to run or to report
+        if lease.state == "over" and not claims:  # the next leader runs or reports the slots
             take = ticker.take(self._ledger.within(lease, self._clock.now()))
             late = take.late + (take.due is not None and take.due.tick is not None)
             self._ledger.lost(lease, Take(late=late), "late")
 
     async def _run_triggered(self, lease: Lease, ticker: Ticker) -> Now:
-        """An operator's extra run, if it is still to be had; the moment at which that was over."""
+        """Run the body once more for an operator, if the trigger is still there; return the moment of the end."""
         take = TakeTrigger(job=self.job.name, token=lease.token, id=self._trigger)
-        verdict = await self._ask(take)
+        verdict = await self._request(take)
         self._trigger = ""
         now, ran = self._clock.now(), lease.runs
         if isinstance(verdict, Claimed):
@@ -336,10 +339,10 @@ class Runner:
         return now
 
     async def _claim(self, lease: Lease, due: Due) -> bool:
-        """Whether the slot is this term's."""
+        """Claim the slot; return True if it belongs to this term."""
         assert due.slot is not None  # noqa: S101 - only slots are claimed
         claim = ClaimSlot(job=self.job.name, token=lease.token, slot=due.slot, mark=self.job.schedule.mark)
-        verdict = await self._ask(claim, due.latest)
+        verdict = await self._request(claim, due.latest)
         if verdict is None:
             self._ledger.misfired(lease, 1, due.slot, due.slot, "stopped" if lease.state == "over" else "late")
         elif isinstance(verdict, NotClaimed) and verdict.why != "lost":
@@ -348,15 +351,15 @@ class Runner:
             )
         return isinstance(verdict, Claimed)
 
-    async def _ask(self, claim: Claim, latest: int | None = None) -> Claimed | NotClaimed | None:
-        """The store's word, asked for until it comes; None: the term ended first, or the instant `latest` did."""
-        self._asked, self._answer = claim, asyncio.get_running_loop().create_future()
+    async def _request(self, claim: Claim, latest: int | None = None) -> Claimed | NotClaimed | None:
+        """Return the store's answer to a claim; None if the term ended or the instant `latest` passed before that."""
+        self._requested, self._answer = claim, asyncio.get_running_loop().create_future()
         self._orders.claim(claim)
         timer: Timer | None = None
 
         def too_late() -> None:
             if latest is not None and timer is not None and self._clock.wall() < latest:
-                timer.set(latest)  # called because the wall clock was set; it is not late yet
+                timer.set(latest)  # called because the wall clock was set, and not late yet
             elif self._answer is not None and not self._answer.done():
                 self._answer.cancel()
 
@@ -370,14 +373,14 @@ class Runner:
             self._orders.withdraw(self.job.name)
             return None
         finally:
-            self._asked = self._answer = None
+            self._requested = self._answer = None
             if timer is not None:
                 timer.cancel()
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
     async def _execute(self, lease: Lease, due: Due, ticker: Ticker, started: Now, *, claimed: bool) -> Now:
-        """Run the body for what is due, if the term allows it; the moment at which that was over."""
+        """Run the body for a due tick or slot, if the term allows it; return the moment of the end."""
         job, scheduled, tick, slot = self.job, due.scheduled, due.tick, due.slot
         while lease.may_start(claimed=claimed):
             wall, boot = started
@@ -391,7 +394,7 @@ class Runner:
             if self._signal.given or not job.is_async:
                 self._signal = StopSignal(None if job.is_async else threading.Event())
             if lease.state != "valid":
-                self._signal.give()  # a claimed slot starts although a stop arrived meanwhile
+                self._signal.give()  # a claimed slot starts even if a stop arrived meanwhile
             if tick is not None:
                 lease.tick = scheduled
             self._begin_call(lease, boot)
@@ -414,7 +417,7 @@ class Runner:
             finally:
                 self._in_flight = None
                 lease.run_started = None
-                if not lease.in_thread:  # a body that goes on without its task is still held to its time
+                if not lease.in_thread:  # a body that goes on without its task still has its time limit
                     lease.limit = inf
             if result is not None:
                 ended = self._clock.now()
@@ -423,7 +426,7 @@ class Runner:
                 lease.ran(result[0], ended.boot)
                 self.counts.ran(result[0], lateness, ended.boot - boot, ended)
                 if telling or self._ledger.unsettled or result is not RAN_WELL:
-                    reason = self._cut or lease.reason or "lost"
+                    reason = self._cancel_reason or lease.reason or "lost"
                     self._ledger.run_ended(lease, ended.boot - boot, *result, reason)
                 with self._user_code:  # an interval may be a function
                     take = context.run(ticker.ended, due, self._ledger.within(lease, ended))
@@ -442,26 +445,26 @@ class Runner:
         return self._clock.now()
 
     def _begin_call(self, lease: Lease, now: float) -> None:
-        lease.run_started, self._cut = now, None
+        lease.run_started, self._cancel_reason = now, None
         if self.options.timeout is not None:
-            # Even without a grace it takes a moment to unwind.
+            # Without a grace the body still needs a moment to unwind.
             lease.limit = now + self.options.timeout + max(self.options.shutdown_grace, self.options.margin)
 
     async def _hold_back(self) -> None:
-        """Wait before the next look at a renewal that is overdue."""
+        """Wait before checking again whether a renewal is overdue."""
         timer = self._timers.at_boot(self._clock.boot() + HELD_BACK, self._wake.set)
         await self._sleep()
         timer.cancel()
 
     def _overdue(self, lease: Lease) -> bool:
-        """Whether a renewal is: what cannot be cancelled must not start on a lease that is about to be lost."""
+        """Return True if a renewal is overdue, because a body that cannot be cancelled must not start then."""
         return self._clock.boot() - lease.leadership.sent > self.options.heartbeat_interval + self.options.call_timeout
 
     async def _on_loop(
         self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool, context: Context
     ) -> Result:
-        """Call the user's code, with the handle that `make` returns, in a task of its own, inside the fence."""
-        self._cut, self._cancelled = None, 0
+        """Call the user's code with the handle that `make` returns, in a separate task, within the term."""
+        self._cancel_reason, self._cancellations = None, 0
         name = f"singletonjob {self.job.name} run"
         task = asyncio.get_running_loop().create_task(
             self._checked_call(lease, call, make, claimed), name=name, context=context
@@ -475,21 +478,21 @@ class Runner:
                 try:
                     await asyncio.wait((task,))
                 except asyncio.CancelledError:
-                    # Our own task is ended. The lease is kept until the code has unwound, however often that is (S4).
+                    # Keep the lease until the user's code has unwound, however often our own task is cancelled (S4).
                     ended_from_outside = True
                     task.cancel()
             if ended_from_outside:
                 raise asyncio.CancelledError
-            return None if task.cancelled() else task.result()  # cancelled before its first step, it called nothing
+            return None if task.cancelled() else task.result()  # cancelled before its first step, so it called nothing
         finally:
             self._call, lease.run_started = None, None
-            if self._timer is not None:
-                self._timer.cancel()
+            if self._limit_timer is not None:
+                self._limit_timer.cancel()
 
     async def _checked_call(
         self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool
     ) -> Result:
-        """Call the user's code if the term allows it; the check is the last step before the call (S2)."""
+        """Call the user's code if the term allows it. The check is the last step before the call (S2)."""
         task = asyncio.current_task()
         handle = make()
         try:
@@ -502,13 +505,13 @@ class Runner:
             return RAN_WELL
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                return ("timeout" if self._cut == "timeout" else "cancelled"), None
+                return ("timeout" if self._cancel_reason == "timeout" else "cancelled"), None
             return self._ended_by(error, lease, task)
 
     async def _in_thread(
         self, lease: Lease, call: Callable[[H], object], make: Callable[[], H], claimed: bool, context: Context
     ) -> Result:
-        """Call sync user code in its thread, inside the fence; what it returns is awaited on the loop if it can be."""
+        """Call sync user code in its thread, within the term. If it returns an awaitable, await that on the loop."""
         handle = make()
 
         def checked() -> tuple[bool, object]:
@@ -522,25 +525,25 @@ class Runner:
         try:
             called, answer = await self._thread.call(lease.threads, checked, context)
         except KeyboardInterrupt as error:
-            return "failed", error  # of the user's code: Ctrl-C raises it in the main thread alone
+            return "failed", error  # of the user's code, because Ctrl-C raises it in the main thread only
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._task.cancelling():
-                self._stop_run()  # a body that has begun goes on; it is told to end
+                self._stop_run()  # a body that has begun goes on, and learns that it must end
             return self._ended_by(error, lease, self._task)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            if self._limit_timer is not None:
+                self._limit_timer.cancel()
         if not called:
             return None
         if inspect.isawaitable(answer):
             result = await self._on_loop(lease, lambda answer: answer, lambda: answer, claimed=True, context=context)
             if result is None and inspect.iscoroutine(answer):
-                answer.close()  # the term ended meanwhile; else Python warns of one that was never awaited
+                answer.close()  # the term ended meanwhile; otherwise Python warns that it was never awaited
             return result or ("cancelled", None)
-        return ("timeout", None) if self._cut == "timeout" else RAN_WELL
+        return ("timeout", None) if self._cancel_reason == "timeout" else RAN_WELL
 
     def _ended_by(self, error: BaseException, lease: Lease, task: asyncio.Task[Any] | None) -> Result:
-        """What an exception out of the user's code in `task` means. An end of the task from outside goes on its way."""
+        """Return the result for an exception of the user's code in `task`; raise one that is no failure of the code."""
         if is_foreign(error, task):
             raise error
         if isinstance(error, LeadershipLost) and not lease.valid():
@@ -550,11 +553,11 @@ class Runner:
     # -- limits of the call in flight ------------------------------------------------------------------------------
 
     def _limit_run(self, when: float) -> None:
-        """Set the timer that ends the call: on the loop, to the earlier of its grace and its timeout."""
-        if self._timer is None:
-            self._timer = self._timers.at_boot(when, self._limit_reached)
+        """Set the timer that ends the call in flight."""
+        if self._limit_timer is None:
+            self._limit_timer = self._timers.at_boot(when, self._limit_reached)
         else:
-            self._timer.set(when)
+            self._limit_timer.set(when)
 
     def _limit_reached(self) -> None:
         if self._call is not None and self._grace_until < self._timeout_at():
@@ -567,23 +570,25 @@ class Runner:
         return inf if started is None or self.options.timeout is None else started + self.options.timeout
 
     def _time_out(self) -> None:
-        self._cut = "timeout"
+        self._cancel_reason = "timeout"
         if self._in_flight is not None:
             self._signal.give()
         self._cancel()
 
     def _cancel(self) -> None:
         if self._call is not None and self.lease is not None:
-            self._cut = self._cut or self.lease.reason
+            self._cancel_reason = self._cancel_reason or self.lease.reason
             over = self.lease.state == "over" and self.options.cancel_on_lost_leadership
-            if self._cancelled < 1 + over:  # once more when its time is over: it may still be busy with its first end
-                self._cancelled += 1
+            if (
+                self._cancellations < 1 + over
+            ):  # a second time when the term is over, because the body may still be handling the first one
+                self._cancellations += 1
                 self._call.cancel()
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     async def _elected(self, lease: Lease) -> bool:
-        """Whether the term may start its runs; a hook that raises gives it up."""
+        """Call `on_elected`; return True if the runs of the term may start. A hook that raises gives the term up."""
         hook = self.job.on_elected
         if hook is None:
             return True

@@ -1,6 +1,6 @@
-"""One start of an app: its node id, its heartbeat, one runner per job, and the way down again.
+"""One start of an app: its node id, its heartbeat, one runner per job, and the orderly stop.
 
-A little over 300 lines: the way up and the way down are to be read against each other.
+This file has more than 300 lines because start and stop must be read together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..stores import described, from_url
 from .heartbeat import Heartbeat
 from .live_switch import follow_switch
 from .runner import Runner
-from .watchdog import Pulse
+from .watchdog import SignsOfLife
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +48,11 @@ STAMP_EVERY = 1.0
 """Seconds between two signs of life of the job loop."""
 
 RESTART_AFTER = 0.1
-"""Seconds until a job whose task was ended from outside gets a new one."""
+"""Seconds until a job whose task was cancelled from outside gets a new task."""
 
 
 class Service:
-    """Takes part for the given jobs, from `start` to `stop`. Belongs to one job loop and to one process."""
+    """Competes for the given jobs from `start` to `stop`. Belongs to one job loop and to one process."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Service:
         self._project = options.project
         self._stall_limit = options.stall_limit
         self._notes, self._store = options.notes, options.store
-        self.callbacks = callbacks  # who listens to events; empty, none need be made
+        self.callbacks = callbacks  # the listeners; without any, no event is made
         self._pid = os.getpid()
         self._journal = Journal(options.project, self.node, self._clock.boot)
         self.tell: Callable[[Event], None] = EventQueue(callbacks, self._journal).put
@@ -84,7 +84,7 @@ class Service:
             if settings.enabled is not False
         }
         self._settings = {name: self._all[name][1] for name in self._switches}
-        self._pulse = Pulse(self._clock.boot())
+        self._signs = SignsOfLife(self._clock.boot())
         self._elector = Elector(
             project=options.project,
             node=self.node,
@@ -100,7 +100,7 @@ class Service:
             options=self._settings,
             stall_limit=options.stall_limit,
             clock=self._clock,
-            pulse=self._pulse,
+            signs=self._signs,
             journal=self._journal,
             random=draw,
             post=self.post,
@@ -124,9 +124,9 @@ class Service:
     # -- up --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to take part, on the running loop. Waits for nothing, least of all for the store."""
+        """Start on the running loop. Waits for nothing, not even for the store."""
         self._loop = asyncio.get_running_loop()
-        self.loop_thread = self._pulse.loop_thread = threading.get_ident()
+        self.loop_thread = self._signs.loop_thread = threading.get_ident()
         store, warnings = described(self._store)
         self._journal.announce(self._notes, self._all.values(), self._clock.wall(), store=store, warnings=warnings)
         if not self._settings:
@@ -149,7 +149,7 @@ class Service:
             try:
                 self._stamp()
                 self._start_heartbeat(self._heartbeat)
-            except BaseException:  # its thread is refused; nothing else has begun yet
+            except BaseException:  # the thread cannot be started; nothing else has begun yet
                 self._timers.close()
                 raise
         contextvars.copy_context().run(self._start_tasks)
@@ -160,10 +160,10 @@ class Service:
             self._start_runner(name)
             switch = self._switches[name]
             if callable(switch):
-                turn = partial(self._turn, name)
+                turn = partial(self._switch, name)
                 following = follow_switch(name, switch, settings.heartbeat_interval, turn, self._journal)
                 self._switch_tasks.append(asyncio.create_task(following))
-        if self._stop_requested.is_set():  # by another thread, before there was a loop to tell
+        if self._stop_requested.is_set():  # by another thread, before there was a loop
             self._begin_stop()
 
     def _start_runner(self, name: str) -> None:
@@ -172,14 +172,14 @@ class Service:
         self._tasks[name] = task
 
     def _runner_ended(self, name: str, task: asyncio.Task[None]) -> None:
-        """A runner ends when the app stops; at any other time somebody killed it, and the job needs a new one."""
+        """Start a new task for the job if its runner was cancelled from outside, and not because the app stops."""
         if self._stop_task is not None or self._loop is None:
             return
         error = None if task.cancelled() else task.exception()
         self._journal.failed(
             "runner-died", f"its task was ended from outside ({error!r}); starting it again", error, name
         )
-        # Not at once: where the loop is being torn down, a new task would be left behind in it.
+        # Not at once, because a loop that is being torn down would leave the new task behind.
         asyncio.get_running_loop().call_later(RESTART_AFTER, self._restart_runner, name)
 
     def _restart_runner(self, name: str) -> None:
@@ -188,22 +188,22 @@ class Service:
 
     def _stamp(self) -> None:
         self._heartbeat.alive()
-        now = self._pulse.alive_at
-        # First of all: if anything below raised, the loop would give no sign of life any more.
+        now = self._signs.alive_at
+        # First, because otherwise an exception below would end the signs of life.
         self._stamp_timer = self._timers.at_boot(now + STAMP_EVERY, self._stamp)
-        silent = now - self._pulse.beat_at
+        silent = now - self._signs.beat_at
         if silent <= self._longest_silence():
             self._silence_said = False
         elif not self._silence_said:
             self._silence_said = True
             self._journal.failed("heartbeat-silent", f"the heartbeat has not beaten for {silent:.1f} s")
         for runner in self.runners.values():
-            runner.look()
+            runner.refresh()
 
     def _longest_silence(self) -> float:
         return min(settings.lock_expiry for settings in self._settings.values())
 
-    def _turn(self, name: str, on: bool) -> None:
+    def _switch(self, name: str, on: bool) -> None:
         (self._switched_off.discard if on else self._switched_off.add)(name)
         self._heartbeat.post(lambda now: self._elector.set_enabled(now, name, on))
 
@@ -211,29 +211,29 @@ class Service:
 
     @property
     def longest_drain(self) -> float:
-        """When a stop has ended or left behind each body, in seconds after its begin, and one to get away."""
+        """Seconds after which a stop has ended or abandoned each body, and one second more."""
         return 1.0 + max((s.shutdown_grace + s.margin for s in self._settings.values()), default=0.0)
 
     @property
     def longest_stop(self) -> float:
-        """What a stop may take at most, in seconds, the store not answering."""
+        """Seconds that a stop takes at most, if the store does not answer."""
         return self.longest_drain + 2 * self._call_timeout()
 
     @property
     def abandoned(self) -> list[str]:
-        """Jobs whose run did not end in time; their leases are left to expire."""
+        """The jobs whose run did not end in time; their leases are left to expire."""
         return self._elector.abandoned
 
     @property
     def finished(self) -> bool:
-        """Return True if a stop has released what it could: it waits for the store no more."""
+        """True if a stop has released what it could, so that it does not wait for the store any more."""
         return self._elector.finished
 
     def request_stop(self) -> None:
-        """Begin to stop. Safe from any thread and from a signal handler, and while a body blocks the job loop."""
+        """Begin to stop. Safe from any thread and from a signal handler, even if a body blocks the job loop."""
         self._heartbeat.post(self._stop_elector)
         if self._loop is None:
-            self._stop_requested.set()  # before the start: nobody waits for it on another thread yet
+            self._stop_requested.set()  # before the start, so no other thread waits for it yet
         else:
             self.post(self._begin_stop)
 
@@ -243,8 +243,8 @@ class Service:
             self._journal.stopping({job: self._settings[job] for job in running}, signals=handles_interrupts())
         self._elector.stop(now)
 
-    def tell_of_exit(self) -> None:
-        """Say that the process ends now, and what becomes of its leases. Safe from any thread."""
+    def log_exit(self) -> None:
+        """Log that the process ends now, and what happens to its leases. Safe from any thread."""
         if led := {job: options for job, options in self._settings.items() if self.is_leader(job)}:
             self._journal.exits(led)
 
@@ -254,11 +254,11 @@ class Service:
         self._journal.say(logging.INFO, "main-thread-ended", "the main thread has ended; all jobs stop in this process")
 
     async def until_stop_requested(self) -> None:
-        """Return when `request_stop` was called."""
+        """Return when `request_stop` has been called."""
         await self._stop_requested.wait()
 
     async def stop(self) -> None:
-        """Drain, release, and let go of everything. Bounded by `longest_stop`; may be called more than once."""
+        """Drain, release, and close everything, within `longest_stop`. May be called more than once."""
         await asyncio.shield(self._begin_stop())
 
     def _begin_stop(self) -> asyncio.Task[None]:
@@ -275,7 +275,7 @@ class Service:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heartbeat_ended.wait(), self.longest_stop)
         except asyncio.CancelledError:
-            # Our loop is being torn down. End the bodies; the release needs only their word, and the other thread.
+            # The loop is being torn down. End the bodies, so that the heartbeat's thread can release.
             await self._end_tasks()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heartbeat_ended.wait(), 2 * self._call_timeout())
@@ -299,16 +299,16 @@ class Service:
         return max((settings.call_timeout for settings in self._settings.values()), default=0.0)
 
     def abandon(self) -> None:
-        """In a forked child: do nothing here any more. Memory alone is touched, since the parent shares the rest."""
+        """Do nothing any more, in a forked child. Change memory only, because the parent shares everything else."""
         for lease in list(self.leases.values()):
             lease.end("lost")
         if self._loop is not None:
             self._timers.abandon()
         self._loop = None
         self._heartbeat.abandon()
-        self._heartbeat_ended.set()  # its thread is the parent's: nobody may wait for it here
+        self._heartbeat_ended.set()  # the thread is the parent's, so nothing may wait for it here
 
-    # -- what the heartbeat tells -----------------------------------------------------------------------------------
+    # -- calls of the heartbeat ------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -316,11 +316,11 @@ class Service:
 
     def post(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nothing runs there that this could concern
+            with suppress(RuntimeError):  # the loop is closed, so nothing runs there any more
                 self._loop.call_soon_threadsafe(call)
 
     def _deliver(self, effect: Effect, lease: Lease | None) -> None:
-        """On the heartbeat's thread: have the job loop act on what the elector decided. `lease` comes with `Began`."""
+        """Post an effect of the elector to the job loop, from the heartbeat's thread. `lease` comes with `Began`."""
         self.post(partial(self._act_on, effect, lease))
 
     def _act_on(self, effect: Effect, lease: Lease | None) -> None:
@@ -340,32 +340,32 @@ class Service:
             case LogEvent(event="store-up"):
                 self.tell(StoreUp(outage=effect.number))
             case _:
-                pass  # a log line, which the heartbeat writes
+                pass  # log lines are written by the heartbeat
 
     def heartbeat_ended(self, error: BaseException | None) -> None:
         if error is not None:
             self._journal.failed("heartbeat-died", f"the heartbeat died: {error!r}", error)
         self._heartbeat_ended.set()
 
-    # -- what is asked of it ---------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     def is_leader(self, name: str) -> bool:
-        """Whether this process holds a valid term of the job at this moment; false in a forked child."""
+        """Return True if this process holds a valid term of the job at this moment; False in a forked child."""
         lease = self.leases.get(name)
         return lease is not None and lease.valid() and self._pid == os.getpid()
 
     @property
     def ready(self) -> bool:
-        """Whether the store has answered once, or no job asks it for anything; false in a forked child."""
+        """True if the store has answered once, or no job needs it; False in a forked child."""
         return (self._heartbeat.store_seen or not self._settings) and self._pid == os.getpid()
 
     def state(self, name: str) -> HealthState:
-        """How the job stands here, in one word of `Health`. Safe from any thread, and while the job loop is blocked."""
+        """Return the state of the job for `Health`. Safe from any thread, even if the job loop is blocked."""
         if name not in self._settings or self._pid != os.getpid() or self.stopped.is_set():
             return "disabled"
         now, lease, standing = self._clock.boot(), self.leases.get(name), self._elector.standings[name]
-        silent, beatless = now - self._pulse.alive_at, now - self._pulse.beat_at > self._longest_silence()
-        # Past its limit a run is stuck also where its term has ended for another reason.
+        silent, beatless = now - self._signs.alive_at, now - self._signs.beat_at > self._longest_silence()
+        # A run past its limit is stuck even if its term ended for another reason.
         overrun = lease is not None and now >= lease.limit and (lease.run_started is not None or lease.in_thread)
         if silent >= self._stall_limit or beatless or overrun or standing.stuck:
             return "stuck"

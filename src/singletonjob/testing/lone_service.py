@@ -151,7 +151,7 @@ class LoneService(Service):
     def count_drops(self) -> None:
         """Count the ticks that the runs in flight have dropped so far."""
         for runner in self.runners.values():
-            runner.look()
+            runner.refresh()
 
 
 def _never(_seat: object) -> float:
