@@ -227,19 +227,19 @@ def test_only_the_system_and_the_command_line_read_the_operating_systems_clocks(
 
 
 BUDGETS = {
-    "(root)": 610,
-    "_core": 1450,
+    "(root)": 605,
+    "_core": 1445,
     "_generate": 370,
     "_jobs": 1370,
     "_process": 415,
     "_reporting": 855,
-    "_runtime": 1305,
+    "_runtime": 1310,
     "_system": 370,
     "_telemetry": 295,
-    "cli": 2130,
+    "cli": 2125,
     "integrations": 220,
     "probes": 265,
-    "stores": 3070,
+    "stores": 2595,
     "testing": 2090,
 }
 """Lines of code of each room; text that explains it does not count."""
@@ -261,7 +261,7 @@ def test_each_room_keeps_to_its_budget() -> None:
 
 
 def test_the_core_the_runtime_and_the_system_can_be_read_in_one_sitting() -> None:
-    assert sum(room_sizes()[room] for room in SITTING) <= 3130
+    assert sum(room_sizes()[room] for room in SITTING) <= 3125
 
 
 def test_a_file_over_300_lines_says_why_on_its_top() -> None:
