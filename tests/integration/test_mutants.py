@@ -24,15 +24,15 @@ def of(name: str) -> Mutant:
 
 UNKNOWN = of("unknown read as refused")
 LUA = of("redis: a held lease is granted")
-GONE = "            if seat.deadline > 0:\n                seat.gone()\n"
-HIDDEN = GONE.replace("seat.gone()", 'getattr(seat, "gone")()')
+GONE = "            if job.alive:\n                job.gone()\n"
+HIDDEN = GONE.replace("job.gone()", 'getattr(job, "gone")()')
 
 
 UNFIT = (
     replace(UNKNOWN, name="an old text", old="what is not there"),
-    replace(UNKNOWN, name="a syntax error", new="            if seat.deadline >"),
+    replace(UNKNOWN, name="a syntax error", new="            if job.errors >"),
     replace(UNKNOWN, name="an attribute that is gone", new=GONE),
-    replace(UNKNOWN, name="a name that is gone", new="            nothing(seat)"),
+    replace(UNKNOWN, name="a name that is gone", new="            nothing(job)"),
     replace(LUA, name="a name in Lua that is gone", new="if holder == nothing then"),
 )
 
@@ -58,7 +58,7 @@ def test_all_mutants_that_do_not_fit_the_library_are_named_with_the_reason(reaso
     assert [reasons.get(mutant.name) for mutant in UNFIT] == [
         "its text occurs 0 times in _core/elector.py; write one that occurs there once",
         "_core/elector.py: invalid syntax",
-        'mypy: "_Seat" has no attribute "gone"  [attr-defined]',
+        'mypy: "_Job" has no attribute "gone"  [attr-defined]',
         'mypy: Name "nothing" is not defined  [name-defined]',
         "stores/redis/exchange.lua does not contain the name nothing",
     ]
@@ -84,7 +84,7 @@ def test_a_mutant_that_fails_by_a_programming_error_is_broken_and_not_caught(ben
     assert hidden.caught_by is None
     assert not hidden.survived
     assert hidden.line.startswith(
-        "L3, unknown read as refused (`_core/elector.py`): BROKEN, AttributeError: '_Seat' object has no attribute"
+        "L3, unknown read as refused (`_core/elector.py`): BROKEN, AttributeError: '_Job' object has no attribute"
         " 'gone', in tests/unit/test_election.py::test_an_unknown_outcome_moves_no_deadline_and_ends_no_term"
     )
     imported = bench.try_on(replace(UNKNOWN, old="from math import inf\n", new="from math import inf, gone\n"))

@@ -1,38 +1,26 @@
-"""Which job classes a package has, read from its source: nothing is imported. Needs griffelib."""
+"""Find the job classes of a package in its source, by `ast`. Nothing is imported."""
 
 from __future__ import annotations
 
 import ast
 from keyword import iskeyword
 from typing import TYPE_CHECKING, NamedTuple
-from warnings import catch_warnings
 
-from griffe import Attribute, Class, Expr, ExprCall, ExprName, ExprSubscript, Function, Module, ParameterKind
-
-from .job_source import Source
+from .job_source import OUR_JOBS, Class, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from griffe import Object
-
 __all__ = ["JobClass", "Scan", "scan"]
 
-HOME = "singletonjob._jobs.definition"
-WHEN = {f"{HOME}.IntervalJob": "every", f"{HOME}.FixedRateJob": "every", f"{HOME}.CronJob": "expression"}
-"""The bases of all job classes, with the class keyword that a job cannot do without."""
-
-TYPE_VARIABLES = {
-    f"{module}.{name}"
-    for module in ("typing", "typing_extensions")
-    for name in ("TypeVar", "ParamSpec", "TypeVarTuple")
-}
 UNREACHABLE = {"TYPE_CHECKING", "__name__ == '__main__'"}
-"""What is defined under these is not there when somebody imports the module."""
+"""Definitions under these conditions do not exist when somebody imports the module."""
+
+SCHEDULES = {"every", "expression"}
 
 
 class JobClass(NamedTuple):
-    """A class that an app can be given. `needs_arguments`: its constructor cannot do without."""
+    """A class that can be added to an app. `needs_arguments`: its constructor cannot be called without any."""
 
     module: str
     qualname: str
@@ -40,175 +28,140 @@ class JobClass(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What was found, sorted, and what was left out and why, each in a line that names the class."""
+    """The job classes, sorted, and a warning for each class that was left out, with the reason."""
 
     jobs: tuple[JobClass, ...]
     warnings: tuple[str, ...]
 
 
 def scan(package: str, search_paths: Sequence[str]) -> Scan:
-    """The concrete job classes that are defined in `package`, a package or a module by its dotted name.
+    """Return the concrete job classes that `package` defines, a package or a module by its dotted name.
 
-    It is looked for in `search_paths`, in order. Raises `ConfigError` where it is not there, or where a module of it is
-    not Python.
+    The package is searched for in `search_paths`, in order. Raises `ConfigError` if it is not there, or if one of its
+    modules is not valid Python.
     """
     source = Source(package, search_paths)
-    classes = [cls for module in source.modules() for cls in _classes(module)]
-    missing = [source.follow(cls) for cls in classes]
-    source.complete_dataclasses()
-
-    warnings: list[str] = []
-    lineages: list[list[Class]] = []
-    for cls, unknown in zip(classes, missing, strict=True):
-        lineage = _lineage(cls)
-        if any(base.path in WHEN for base in lineage):
-            lineages.append(lineage)
-        elif unknown and _looks_like_a_job(cls):
-            warnings.append(f"{cls.path} may be a job, but {' and '.join(sorted(unknown))} was not found; skipped")
-    bases = {base.path for lineage in lineages for base in lineage[1:]}
-    jobs: list[JobClass] = []
+    lineages = [lineage for cls in source.classes() if (lineage := source.lineage(cls))]
+    jobs = [lineage for lineage in lineages if _schedule(lineage)]
+    bases = {base for lineage in jobs for base in lineage[1:]}
+    found: list[JobClass] = []
+    warnings: set[str] = set()
     for lineage in lineages:
         cls = lineage[0]
-        if _is_abstract(lineage):
-            continue
-        why = _why_not(lineage, source, is_base=cls.path in bases)
-        if why is None:
-            jobs.append(JobClass(cls.module.path, _qualname(cls), _needs_arguments(lineage)))
-        elif why:
-            warnings.append(f"{cls.path} {why}; skipped")
-    return Scan(tuple(sorted(jobs)), tuple(sorted(set(warnings))))
+        if not _schedule(lineage):
+            missing = sorted({path for one in lineage for path in one.missing})
+            if missing and _looks_like_a_job(cls):
+                warnings.add(f"{cls.path} may be a job, but {' and '.join(missing)} was not found; skipped")
+        elif not _is_abstract(lineage, source):
+            why = _why_not(lineage, source, is_base=cls in bases)
+            if why is None:
+                found.append(JobClass(cls.module.name, cls.qualname, _needs_arguments(lineage, source)))
+            elif why:
+                warnings.add(f"{cls.path} {why}; skipped")
+    return Scan(tuple(sorted(found)), tuple(sorted(warnings)))
 
 
-def _classes(holder: Module | Class) -> Iterator[Class]:
-    for member in holder.members.values():
-        if isinstance(member, Class):
-            yield member
-            yield from _classes(member)
+def _schedule(lineage: Sequence[Class]) -> str:
+    """Return the class keyword that a job of this kind needs; empty if the class is no job."""
+    return next((OUR_JOBS[base.path] for base in lineage if base.path in OUR_JOBS), "")
 
 
 def _looks_like_a_job(cls: Class) -> bool:
-    """Whether it has a schedule, or an `execute` that could be a body: a database's cursor has one too."""
+    """Return True if it has a schedule, or an `execute` that could be a body; a database's cursor has one as well."""
     body = cls.members.get("execute")
-    is_body = isinstance(body, Function) and len(list(body.parameters)) <= 2
-    return is_body or not {"every", "expression"}.isdisjoint(cls.keywords)
+    is_body = isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) and len(_parameters(body)) <= 2
+    return is_body or not SCHEDULES.isdisjoint(word.arg for word in cls.node.keywords)
 
 
-def _lineage(cls: Class) -> list[Class]:
-    """The class and its bases, as Python orders them; empty where it cannot: the class statement would raise."""
-    try:
-        return [cls, *cls.mro()]
-    except ValueError:
-        return []
-
-
-def _qualname(cls: Class) -> str:
-    return cls.path.removeprefix(f"{cls.module.path}.")
-
-
-def _is_abstract(lineage: Sequence[Class]) -> bool:
+def _is_abstract(lineage: Sequence[Class], source: Source) -> bool:
     decided = set[str]()
     for cls in lineage:
         for name, member in cls.members.items():
-            if isinstance(member, Attribute) and not {"property", "class-attribute"} & member.labels:
-                continue  # made by a method for itself
-            if isinstance(member, Attribute) and member.value is None and "property" not in member.labels:
-                continue  # an annotation
-            if name not in decided and "abstractmethod" in member.labels:
-                return True
+            if name not in decided and isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                marks = [source.path(mark, cls.module).rpartition(".")[2] for mark in member.decorator_list]
+                if "abstractmethod" in marks:
+                    return True
             decided.add(name)
     return False
 
 
 def _why_not(lineage: Sequence[Class], source: Source, *, is_base: bool) -> str | None:
-    """Why a concrete class cannot be given to an app, in words; empty if there is nothing to say; None: it can."""
+    """Return why a concrete class cannot be added to an app; empty: no reason to warn; None: it can be added."""
     cls = lineage[0]
     parts = cls.path.split(".")
     if "__main__" in parts:
         return "is in a __main__ module, which runs a program when it is imported"
     if any(not part.isidentifier() or iskeyword(part) for part in parts):
         return "is in a module that no import statement can name"
-    if any(part.startswith("__") and not part.endswith("__") for part in _qualname(cls).split(".")[1:]):
+    if any(part.startswith("__") and not part.endswith("__") for part in cls.qualname.split(".")[1:]):
         return "has a name that is private to the class around it"
-    for first, last, condition in _unreachable(cls.module):
-        if first <= (cls.lineno or 0) <= last:
+    for condition in _conditions(cls):
+        if condition.rpartition(".")[2] in UNREACHABLE:
             return f"stands under `if {condition}:`, so it is not there when its module is imported"
-    if _is_generic(cls, source):
+    generic = [base for base in cls.node.bases if source.path(base, cls.module).rpartition(".")[2] == "Generic"]
+    if generic or getattr(cls.node, "type_params", None):  # the second from Python 3.12 on
         return "is generic; derive a class that says which types"
-    returned = getattr(_member(lineage, "__init__"), "returns", None)
-    if str(returned).rpartition(".")[2] in {"NoReturn", "Never"}:
-        return "cannot be constructed"
-    wanted = next(WHEN[base.path] for base in lineage if base.path in WHEN)
-    if not _has_keyword(lineage, wanted):
-        return "" if is_base else f"has no schedule; write {wanted}= in its class statement"
-    return None
+    wanted = _schedule(lineage)
+    # `None` is the name of `**keywords`, which may hold the schedule, and so may an `__init_subclass__` of the user's.
+    own = [one for one in lineage if one.path not in OUR_JOBS]
+    if any(
+        {wanted, None} & {word.arg for word in one.node.keywords} or "__init_subclass__" in one.members for one in own
+    ):
+        return None
+    return "" if is_base else f"has no schedule; write {wanted}= in its class statement"
 
 
-def _unreachable(module: Module) -> list[tuple[int, int, str]]:
-    """First and last line of what no import defines, and the condition above it."""
-    found: list[tuple[int, int, str]] = []
-    for node in _statements(module):
-        if isinstance(node, ast.If):
-            condition = ast.unparse(node.test)
-            if condition.rpartition(".")[2] in UNREACHABLE:
-                found.append((node.body[0].lineno, node.body[-1].end_lineno or 0, condition))
-    return found
+def _conditions(cls: Class) -> Iterator[str]:
+    for node in ast.walk(cls.module.tree):
+        if isinstance(node, ast.If) and node.body[0].lineno <= cls.node.lineno <= (node.body[-1].end_lineno or 0):
+            yield ast.unparse(node.test)
 
 
-def _statements(module: Module) -> Iterator[ast.AST]:
-    """All syntax of a module, for what griffelib does not keep."""
-    if not isinstance(module.filepath, list):
-        with catch_warnings(action="ignore"):
-            yield from ast.walk(ast.parse(module.filepath.read_bytes()))
-
-
-def _is_generic(cls: Class, source: Source) -> bool:
-    """Whether it has type parameters, by PEP 695 or by a type variable in a base."""
-    if len(list(cls.type_parameters)):
-        return True
-    for base in cls.bases:
-        if isinstance(base, ExprSubscript):
-            words = base.slice.iterate(flat=True) if isinstance(base.slice, Expr) else ()
-            if any(isinstance(word, ExprName) and _is_type_variable(source.at(word.canonical_path)) for word in words):
-                return True
-    return False
-
-
-def _is_type_variable(found: Object | None) -> bool:
-    made = found.value if isinstance(found, Attribute) else None
-    return isinstance(made, ExprCall) and made.canonical_path in TYPE_VARIABLES
-
-
-def _has_keyword(lineage: Sequence[Class], wanted: str) -> bool:
-    """Whether a class statement gives it, or may: by `**keywords`, or by an `__init_subclass__` of the user's."""
-    own = [cls for cls in lineage if cls.module.package.path not in {"singletonjob", "typing"}]
-    return any(wanted in cls.keywords or "__init_subclass__" in cls.members or _unpacks(cls) for cls in own)
-
-
-def _unpacks(cls: Class) -> bool:
-    return any(
-        isinstance(node, ast.ClassDef)
-        and (node.name, node.end_lineno) == (cls.name, cls.endlineno)
-        and any(keyword.arg is None for keyword in node.keywords)
-        for node in _statements(cls.module)
-    )
-
-
-def _needs_arguments(lineage: Sequence[Class]) -> bool:
-    """Whether calling the class without any may fail, as far as the source tells."""
-    for cls in lineage:
-        if any(decorator.callable_path.partition(".")[0] in {"attr", "attrs"} for decorator in cls.decorators):
-            return True  # its constructor is nowhere written
+def _needs_arguments(lineage: Sequence[Class], source: Source) -> bool:
+    """Return True if a call of the class without arguments may fail, as far as the source shows."""
     for name in ("__new__", "__init__"):
-        made = _member(lineage, name)
-        if isinstance(made, Function):
-            parameters = list(made.parameters)[1:]
-            variadic = {ParameterKind.var_positional, ParameterKind.var_keyword}
-            if any(parameter.default is None and parameter.kind not in variadic for parameter in parameters):
-                return True
-        elif made is not None:
-            return True
+        for cls in lineage:
+            makers = {source.path(mark, cls.module).partition(".")[0] for mark in cls.node.decorator_list}
+            if makers & {"attr", "attrs"}:
+                return True  # its constructor is not in the source
+            member = cls.members.get(name)
+            if isinstance(member, ast.FunctionDef):
+                if any(required for _, required in _parameters(member)[1:]):
+                    return True
+                break
+            if member is not None:
+                return True  # made by an expression
+            if name == "__init__" and "dataclasses" in makers:
+                fields = {key: value for one in reversed(lineage) for key, value in _fields(one, source).items()}
+                if any(fields.values()):
+                    return True
+                break
     return False
 
 
-def _member(lineage: Sequence[Class], name: str) -> object:
-    return next((cls.members[name] for cls in lineage if name in cls.members), None)
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[tuple[str, bool]]:
+    """Return the names of the parameters, each with True if a call must give it."""
+    spec = function.args
+    places = [*spec.posonlyargs, *spec.args]
+    required = len(places) - len(spec.defaults)
+    found = [(place.arg, number < required) for number, place in enumerate(places)]
+    return found + [(one.arg, default is None) for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
+
+
+def _fields(cls: Class, source: Source) -> dict[str, bool]:
+    """Return the constructor's parameters that a dataclass adds, each with True if a call must give it."""
+    if not any(source.path(mark, cls.module).startswith("dataclasses.") for mark in cls.node.decorator_list):
+        return {}
+    fields: dict[str, bool] = {}
+    for node in cls.node.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            kind = ast.unparse(node.annotation)
+            given: dict[str | None, ast.expr] = {}
+            if isinstance(node.value, ast.Call) and source.path(node.value, cls.module) == "dataclasses.field":
+                given = {word.arg: word.value for word in node.value.keywords}
+            elif node.value is not None:
+                given = {"default": node.value}
+            unset = "init" in given and ast.unparse(given["init"]) == "False"
+            if not unset and "ClassVar" not in kind and "KW_ONLY" not in kind:
+                fields[node.target.id] = given.keys().isdisjoint({"default", "default_factory"})
+    return fields

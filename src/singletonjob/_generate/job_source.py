@@ -1,213 +1,228 @@
-"""The source of packages, read as far as somebody asks for it, and nothing imported. Needs griffelib.
-
-One package is read whole. Of others only what a class's bases lead to is read, module by module: the way from
-`class Poll(acme.Job)` to `IntervalJob` may go through re-exports, star imports and packages in between.
-"""
+"""The source of a package and of the modules to which the bases of its classes lead, parsed and not imported."""
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from warnings import catch_warnings
-
-from griffe import (
-    Alias,
-    Attribute,
-    Class,
-    DataclassesExtension,
-    ExprAttribute,
-    ExprName,
-    Extensions,
-    Module,
-    ModuleFinder,
-    ModulesCollection,
-    visit,
-)
 
 from .._core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from griffe import Object
+__all__ = ["OUR_JOBS", "Class", "Module", "Source"]
 
-__all__ = ["Source"]
+OUR_JOBS = {
+    "singletonjob.IntervalJob": "every",
+    "singletonjob.FixedRateJob": "every",
+    "singletonjob.CronJob": "expression",
+}
+"""The bases of all job classes, each with the class keyword that a job needs."""
+
+OUR_SOURCE = "from abc import abstractmethod\n" + "".join(
+    f"class {path.rpartition('.')[2]}:\n    @abstractmethod\n    def execute(self): ...\n" for path in OUR_JOBS
+)
+"""What a job class inherits, as far as it matters here."""
+
+
+class Class:
+    """A class statement. `members`: the names that its body binds, and to what. `missing`: the bases not found."""
+
+    def __init__(self, node: ast.ClassDef, module: Module, outer: str = "") -> None:
+        self.node = node
+        self.module = module
+        self.qualname = f"{outer}{node.name}"
+        self.path = f"{module.name}.{self.qualname}"
+        self.members = module.bound(node.body, f"{self.qualname}.")
+        self.missing: list[str] = []
+
+
+Bound: TypeAlias = "Class | ast.AST | str"
+"""A class, a function or an assigned expression, or the dotted path of an import."""
+
+
+class Module:
+    """A parsed module; a directory without `__init__.py` is an empty one. `places`: where its submodules are."""
+
+    def __init__(self, name: str, text: str, places: Sequence[Path], *, is_package: bool) -> None:
+        self.name = name
+        self.places = places
+        self._package = name if is_package else name.rpartition(".")[0]
+        with catch_warnings(action="ignore"):  # of the compiler
+            self.tree = ast.parse(text)
+        self.stars: list[str] = []
+        self.members = self.bound(self.tree.body)
+
+    def bound(self, body: Sequence[ast.stmt], outer: str = "") -> dict[str, Bound]:
+        """Return what the statements bind. The blocks of `if`, `try` and the like belong to them; functions do not."""
+        members: dict[str, Bound] = {}
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                members[node.name] = Class(node, self, outer)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                members[node.name] = node
+            elif isinstance(node, ast.Import):
+                for one in node.names:
+                    top = one.name.partition(".")[0]
+                    members[one.asname or top] = one.name if one.asname else top
+            elif isinstance(node, ast.ImportFrom):
+                origin = self._origin(node)
+                self.stars += [origin for one in node.names if one.name == "*"]
+                members.update((one.asname or one.name, f"{origin}.{one.name}") for one in node.names)
+            elif isinstance(node, ast.Assign):
+                members.update((one.id, node.value) for one in node.targets if isinstance(one, ast.Name))
+            elif isinstance(node, ast.AnnAssign):
+                if isinstance(node.target, ast.Name) and node.value is not None:
+                    members[node.target.id] = node.value
+            else:
+                for block in ("body", "orelse", "finalbody", "handlers"):
+                    inner = getattr(node, block, [])
+                    inner = [line for handler in inner for line in handler.body] if block == "handlers" else inner
+                    members |= self.bound(inner, outer)
+        return members
+
+    def _origin(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parents = self._package.split(".")
+        return ".".join([*parents[: len(parents) + 1 - node.level], *([node.module] if node.module else [])])
 
 
 class Source:
-    """The source of all packages, read as far as it is asked for.
-
-    griffelib's own loader is left out: it reads stubs into the modules, and passes over what is broken.
-    """
+    """Finds modules and classes by their dotted paths; a module is read when something leads to it."""
 
     def __init__(self, package: str, search_paths: Sequence[str]) -> None:
         self._package = package
-        self._searched = search_paths
-        self._finder = ModuleFinder([*search_paths, str(Path(__file__).parents[2])])
-        self._collection = ModulesCollection()
-        self._walked = set[Path]()
-        self._followed: dict[str, set[str]] = {}
+        self._searched = [Path(path) for path in search_paths]
+        self._modules: dict[str, Module | None] = {}
+        self._ours = Module("singletonjob", OUR_SOURCE, [], is_package=True)
+        self._kinds: dict[Class, type] = {}
 
-    def modules(self) -> list[Module]:
-        """All modules of the package; itself, if it is a module.
-
-        Raises `ConfigError` where it is not there, or where a module of it is not Python.
-        """
+    def classes(self) -> list[Class]:
+        """Return all classes of the package. Raises `ConfigError` if it is not there or is not Python."""
         found = self.at(self._package)
-        if isinstance(found, Module):
-            return list(self._walk(found))
-        if found is not None:
-            raise ConfigError(f"{self._package!r} is no package and no module; write {found.module.path}")
-        raise ConfigError(
-            f"there is no package {self._package!r} in {Path(self._searched[0]).resolve()} or on the import path;"
-            " start in its directory or give --app-dir"
-        )
+        if found is not None and not isinstance(found, Module):
+            module = self._package.rpartition(".")[0]
+            raise ConfigError(f"{self._package!r} is no package and no module; write {module}")
+        if found is None:
+            raise ConfigError(
+                f"there is no package {self._package!r} in {self._searched[0].resolve()} or on the import path;"
+                " start in its directory or give --app-dir"
+            )
+        return [cls for module in self._walk(found, set()) for cls in _classes(module.members)]
 
-    def _walk(self, module: Module) -> Iterator[Module]:
-        places = [place.resolve() for place in _directories(module)]
-        if self._walked.issuperset(places) and places:
-            return  # a symbolic link to a directory above
-        self._walked.update(places)
-        yield module
-        names = {
-            path.stem if path.suffix == ".py" else path.name
-            for place in places
-            for path in place.iterdir()
-            if path.suffix == ".py" or path.is_dir()
-        }
-        for name in sorted(names - {"__init__", "__pycache__"}):
-            if "." in name:
-                continue  # nothing that could be imported
-            known = module.members.get(name)
-            inner = known if isinstance(known, Module) else self._submodule(module, name)
-            if inner is not None:
-                yield from self._walk(inner)
+    def lineage(self, cls: Class) -> list[Class]:
+        """Return the class and its bases in Python's order; empty if Python refuses the class statement."""
+        try:
+            return [one.__dict__["source"] for one in self._kind(cls).__mro__ if "source" in one.__dict__]
+        except TypeError:
+            return []
 
-    def follow(self, cls: Class) -> set[str]:
-        """Read what the bases of a class lead to; returns those, of it and of its bases, that were not found."""
-        missing = self._followed.get(cls.path)
-        if missing is None:
-            missing = self._followed[cls.path] = set()
-            for base in cls.bases:
-                path = base if isinstance(base, str) else base.canonical_path
-                found = self._find(path, cls)
-                if isinstance(found, Class):
-                    missing |= self.follow(found)
-                elif "." in path and path.partition(".")[0] not in sys.stdlib_module_names:
-                    missing.add(path)
-        return missing
-
-    def complete_dataclasses(self) -> None:
-        """Give every dataclass its constructor, once the bases are there."""
-        for module in self._collection.members.values():
-            DataclassesExtension().on_package(pkg=module)
-
-    def _find(self, path: str, cls: Class) -> Object | None:
-        """What stands at a dotted path; a bare name comes from a star import of the class's module, or is built in."""
-        if "." in path:
-            return self.at(path)
-        return self._starred(cls.module, path)
-
-    def at(self, path: str, asked: tuple[str, ...] = ()) -> Object | None:
-        """What stands at a dotted path, behind all imports; None: nothing that can be read."""
-        if path in asked:
-            return None  # a circle of imports
+    def at(self, path: str, asked: tuple[str, ...] = ()) -> Module | Bound | None:
+        """Return what is at a dotted path, behind imports and aliases; None if no source shows it."""
         head, *rest = path.split(".")
-        here: Object | None = self._top(head)
-        for name in rest:
-            if here is None:
+        if head == "singletonjob":
+            return self._ours.members.get(rest[-1]) if rest else self._ours
+        here: Module | Bound | None = None if path in asked else self._module(head)
+        asked = (*asked, path)
+        for number, name in enumerate(rest, 2):
+            if not isinstance(here, (Module, Class)):
                 return None
-            here = self._member(here, name, (*asked, path))
+            module = here if isinstance(here, Module) else here.module
+            found: Module | Bound | None = here.members.get(name)
+            if found is None and here is module:
+                found = self._module(".".join([head, *rest][:number])) or self._starred(module, name, asked)
+            if isinstance(found, (ast.Name, ast.Attribute)):
+                found = self.path(found, module)
+            here = self.at(found, asked) if isinstance(found, str) else found
         return here
 
-    def _member(self, holder: Object, name: str, asked: tuple[str, ...]) -> Object | None:
-        """A module's or a class's member, through imports and through assignments of a name to another."""
-        member = holder.members.get(name)
-        if isinstance(member, Attribute) and isinstance(member.value, (ExprName, ExprAttribute)):
-            found = self.at(member.value.canonical_path, asked)
-            if found is not None:
-                holder.set_member(name, Alias(name, found, parent=member.parent))
-            return found
-        if isinstance(member, Alias):
-            return self.at(member.target_path, asked)
-        if member is None and isinstance(holder, Module):
-            return self._submodule(holder, name) or self._starred(holder, name, asked)
-        return member
+    def path(self, node: ast.expr, module: Module) -> str:
+        """Return the dotted path that an expression names in a module; a name that is not bound there as it is."""
+        if isinstance(node, (ast.Subscript, ast.Attribute)):
+            outer = self.path(node.value, module)
+            return f"{outer}.{node.attr}" if isinstance(node, ast.Attribute) else outer
+        if isinstance(node, ast.Call):
+            return self.path(node.func, module)
+        name = node.id if isinstance(node, ast.Name) else ""
+        bound = module.members.get(name)
+        if isinstance(bound, str):
+            return bound
+        return f"{module.name}.{name}" if bound or self._starred(module, name, ()) else name
 
-    def _starred(self, module: Module, name: str, asked: tuple[str, ...] = ()) -> Object | None:
-        """What a star import of a module brings under a name; it is written down as an import of its own."""
-        for member in list(module.members.values()):
-            if isinstance(member, Alias) and member.wildcard:
-                path = f"{member.wildcard}.{name}"
-                found = self.at(path, asked)
-                if found is not None:
-                    module.set_member(name, Alias(name, found, parent=module))
-                    return found
+    def _starred(self, module: Module, name: str, asked: tuple[str, ...]) -> Module | Bound | None:
+        return next((found for star in module.stars if (found := self.at(f"{star}.{name}", asked))), None)
+
+    def _kind(self, cls: Class) -> type:
+        """Return a stand-in for a class, made only so that Python orders its bases."""
+        if cls not in self._kinds:
+            self._kinds[cls] = object  # for a class that leads to itself
+            bases: list[type] = []
+            for node in cls.node.bases:
+                path = self.path(node, cls.module)
+                found = self.at(path)
+                if isinstance(found, Class):
+                    bases.append(self._kind(found))
+                elif "." in path and path.partition(".")[0] not in sys.stdlib_module_names:
+                    cls.missing.append(path)
+            self._kinds[cls] = type(cls.node.name, tuple(bases), {"source": cls})
+        return self._kinds[cls]
+
+    def _walk(self, module: Module, walked: set[Path]) -> Iterator[Module]:
+        places = {place.resolve() for place in module.places}
+        if places and places <= walked:
+            return  # a symbolic link to a directory above
+        walked |= places
+        yield module
+        files = [file for place in places for file in place.iterdir() if file.suffix == ".py" or file.is_dir()]
+        names = {file.stem if file.suffix == ".py" else file.name for file in files} - {"__init__", "__pycache__"}
+        for name in sorted(name for name in names if "." not in name):
+            inner = self._module(f"{module.name}.{name}")
+            if inner is not None:
+                yield from self._walk(inner, walked)
+
+    def _module(self, name: str) -> Module | None:
+        """Return a module by its dotted name; None if there is no source of it."""
+        if name not in self._modules:
+            self._modules[name] = None
+            self._modules[name] = self._read(name)
+        return self._modules[name]
+
+    def _read(self, name: str) -> Module | None:
+        outer, _, last = name.rpartition(".")
+        if not outer and last in sys.stdlib_module_names:
+            return None
+        parent = self._module(outer) if outer else None
+        searched = self._searched if not outer else [] if parent is None else parent.places
+        for made in (
+            "/__init__.py",
+            ".py",
+            "",
+        ):  # a directory without `__init__.py` counts only if nothing else is there
+            for file in [place / f"{last}{made}" for place in searched]:
+                if not made and file.is_dir():
+                    return Module(name, "", [file], is_package=True)
+                if made and file.is_file():
+                    places = [file.parent] if made == "/__init__.py" else []
+                    try:
+                        return Module(name, file.read_text(encoding="utf-8-sig"), places, is_package=bool(places))
+                    except (OSError, SyntaxError, ValueError) as error:
+                        # A directory without `__init__.py` may hold templates and the like.
+                        bare = parent is not None and not any((place / "__init__.py").exists() for place in searched)
+                        own = f"{name}.".startswith(f"{self._package}.") or self._package.startswith(f"{name}.")
+                        if own and not bare and last.isidentifier():
+                            place = f"{file}:{error.lineno}" if isinstance(error, SyntaxError) else str(file)
+                            text = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+                            raise ConfigError(f"cannot read {place}: {text}") from error
+                        return None
         return None
 
-    def _top(self, name: str) -> Module | None:
-        """A package or module that is not inside another one."""
-        if name not in self._collection.members:
-            try:
-                found = self._finder.find_package(name)
-            except ModuleNotFoundError:
-                return None
-            module = self._visited(name, found.path, None)
-            if module is None:
-                return None
-            self._collection.set_member(name, module)
-        return self._collection.members[name]
 
-    def _submodule(self, parent: Module, name: str) -> Module | None:
-        """A module of a package, from its file."""
-        for place in _directories(parent):
-            paths = (place / name / "__init__.py", place / f"{name}.py", place / name)
-            path = next((path for path in paths if path.exists()), None)
-            if path is not None:
-                module = self._visited(name, [path] if path.is_dir() else path, parent)
-                if module is not None:
-                    parent.set_member(name, module)
-                return module
-        return None
-
-    def _visited(self, name: str, path: Path | list[Path], parent: Module | None) -> Module | None:
-        """A module from its file, or a package without `__init__.py`; None: it is not Python."""
-        if isinstance(path, list):
-            return Module(name, filepath=path, parent=parent, modules_collection=self._collection)
-        if path.suffix != ".py":
-            return None
-        try:
-            with catch_warnings(action="ignore"):  # of what the compiler would have written otherwise
-                return visit(
-                    name,
-                    filepath=path,
-                    code=path.read_text(encoding="utf-8-sig"),
-                    extensions=Extensions(),
-                    parent=parent,
-                    modules_collection=self._collection,
-                )
-        except (OSError, SyntaxError, ValueError) as error:
-            self._tell(error, path, name, parent)
-            return None
-
-    def _tell(self, error: OSError | SyntaxError | ValueError, path: Path, name: str, parent: Module | None) -> None:
-        """Raise for a module of the package itself.
-
-        Not for what no import statement names, and not for what lies in a directory without `__init__.py`: these hold
-        templates and the like as well.
-        """
-        dotted = name if parent is None else f"{parent.path}.{name}"
-        own = f"{dotted}.".startswith(f"{self._package}.") or f"{self._package}.".startswith(f"{dotted}.")
-        bare = parent is not None and isinstance(parent.filepath, list)
-        if own and not bare and name.isidentifier():
-            line = f":{error.lineno}: SyntaxError" if isinstance(error, SyntaxError) else ""
-            text = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise ConfigError(f"cannot read {path}{line}: {text}") from error
-
-
-def _directories(module: Module) -> list[Path]:
-    """Where a package's modules are; of a module that is no package, nowhere."""
-    if isinstance(module.filepath, list):
-        return module.filepath
-    return [module.filepath.parent] if module.filepath.stem == "__init__" else []
+def _classes(members: dict[str, Bound]) -> Iterator[Class]:
+    for member in members.values():
+        if isinstance(member, Class):
+            yield member
+            yield from _classes(member.members)

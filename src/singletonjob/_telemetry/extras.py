@@ -4,11 +4,7 @@ from __future__ import annotations
 
 __all__ = ["not_importable"]
 
-EXTRAS = {
-    "griffe": ("griffelib", "generate"),
-    "opentelemetry": ("opentelemetry-api", "otel"),
-    "prometheus_client": ("prometheus-client", "prometheus"),
-}
+EXTRAS = {"opentelemetry": ("opentelemetry-api", "otel"), "prometheus_client": ("prometheus-client", "prometheus")}
 """Package -> the distribution that brings it, and our extra that installs the distribution."""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._core.errors import ConfigError
+from .._generate.job_scan import scan
 from .._generate.registration import registration
-from .._telemetry.extras import not_importable
 
 if TYPE_CHECKING:
     import argparse
@@ -82,11 +81,6 @@ def _scanned(package: str, app_dir: str) -> Scan:
         raise ConfigError(f"{package!r} is a path, not a package; write its dotted name, such as {dotted}")
     if not Path(app_dir).is_dir():
         raise ConfigError(f"--app-dir: {app_dir} is not a directory")
-    logging.getLogger("griffe").disabled = True  # it tells of what it passes over; what matters is told by us
-    try:
-        from .._generate.job_scan import scan
-    except ImportError as error:
-        raise ConfigError(not_importable("griffe", error)) from error
     return scan(package, [app_dir, *sys.path])
 
 
