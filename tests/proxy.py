@@ -88,6 +88,9 @@ class Proxy:
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
             writer.transport.abort()
             return
+        if self._left:  # it was accepted while `__aexit__` ran
+            writer.transport.abort()
+            return
         self._arriving += 1
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)

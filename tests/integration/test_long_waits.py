@@ -69,14 +69,14 @@ def test_c29_a_wait_of_a_year_neither_fails_nor_spins(
     clock: SecondOfJanuary | None, wait: Callable[[SingletonJobs], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rings = runs = 0
-    ring = _timer._Queue.ring
+    ring = _timer._Queue.fire
 
     def counted(queue: _timer._Queue, *, stepped: bool = False) -> None:
         nonlocal rings
         rings += 1
         ring(queue, stepped=stepped)
 
-    monkeypatch.setattr(_timer._Queue, "ring", counted)
+    monkeypatch.setattr(_timer._Queue, "fire", counted)
     app = SingletonJobs("pricing", MemoryStore(clock or SystemClock()), clock=clock)
     today = datetime.now(UTC) if clock is None else datetime(2026, 1, 2, tzinfo=UTC)
     yesterday = today - timedelta(days=1)

@@ -17,7 +17,7 @@ import pytest
 from integration.test_redis_outages import CALL_TIMEOUT, SCALED
 from replicas import TICK, Fleet, boot
 from singletonjob import StoreUnavailable
-from singletonjob._system.worker_threads import run_patiently
+from singletonjob.stores.name_look_ups import run_patiently
 from singletonjob.stores.protocol import Batch
 from singletonjob.stores.redis.sentinel import service_from_url
 from singletonjob.stores.redis.store import RedisStore, address_from_url

@@ -22,7 +22,8 @@ from unittest.mock import Mock
 import pytest
 
 import singletonjob
-from singletonjob._system.worker_threads import LATE_ANSWER_LASTS, LOOK_UPS, DaemonWorker, PatientLoop, slow_look_up
+from singletonjob._system.worker_threads import DaemonWorker
+from singletonjob.stores.name_look_ups import LATE_ANSWER_LASTS, LOOK_UPS, PatientLoop, slow_look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

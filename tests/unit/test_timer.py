@@ -207,7 +207,7 @@ def test_after_a_step_of_the_wall_clock_every_sleeper_of_that_clock_looks_anew_a
         cancelled = timers.at_wall(CLOCK.wall() + 60_000_000, lambda: woken.append("cancelled"))
         cancelled.cancel()
         timers.at_boot(CLOCK.boot() + 60, lambda: woken.append("on the boot clock"))
-        timers._wall.ring(stepped=True)
+        timers._wall.fire(stepped=True)
         assert woken == ["in a minute", "in an hour"]
         done = asyncio.Event()
         timers.at_wall(CLOCK.wall() + 20_000, done.set)

@@ -1,15 +1,15 @@
-"""Cron expressions: which instants they name, in a time zone. UTC instants in, UTC instants out.
+"""Cron expressions: the instants that they name in a time zone. All instants are UTC.
 
 Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or `@daily` and friends.
-cronsim reads the checked expression and knows which dates match; what a zone does to the times is decided here, as
-Debian's cron(8) and HangfireIO/Cronos have it:
+cronsim parses the checked expression and decides which dates match. The effects of a time zone are decided here, as in
+Debian's cron(8) and HangfireIO/Cronos:
 
 P1  Names are allowed, short or in full, 0 and 7 are both Sunday, also at the end of a range: MON-SUN.
-P2  When both day fields are restricted (neither text begins with `*`) either may match, else both must.
+P2  If both day fields are restricted (neither begins with `*`), one of them must match; otherwise both must.
 P3  An interval-like expression (`*`, a range or a step in second, minute or hour) follows real time: it fires in both
     passes of a repeated hour and skips what a gap swallows.
 P4  Any other fires in the first pass only, and a time inside a gap once, at the first instant after it.
-P5  The next slot is strictly later than the instant asked about.
+P5  The next slot is strictly later than the given instant.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TERM = re.compile(r"(\*(?!-)|\w{1,9})(?:-(\w{1,9}))?(?:/(\d{1,4}))?", re.ASCII)
 _SPECIAL_DAY = re.compile(r"([0-7](?=L)|\w{1,9}(?=#))(L|#[1-5])", re.ASCII)
 _FOREIGN = re.compile(r"\d*(W)|(H)(?:[/(].*)?|(\?)(?:/.*)?")
 _ZONE = re.compile(r"(?!(?:posix|right)/|localtime$|posixrules$)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
-"""IANA names only: `right/` counts leap seconds, `localtime` is whatever the machine is set to."""
+"""IANA names only: `right/` counts leap seconds, and `localtime` depends on the machine."""
 
 _FIRST = date(1970, 1, 1)
 _SECOND, _ONE_DAY, _DAY = timedelta(seconds=1), timedelta(days=1), 86_400
@@ -69,8 +69,8 @@ _EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000
 class Cron:
     """A cron expression in a zone: `after` gives the next slot. Immutable, so it may be shared.
 
-    `mark` identifies expression and zone in the store; `fixed` tells P4 from P3; `warnings` says what is valid but
-    probably not meant.
+    `mark` identifies expression and zone in the store. `fixed`: P4 holds instead of P3. `warnings`: what is valid but
+    probably not intended.
     Raises `ScheduleError` for an expression that is not understood or names no date, and for an unknown zone.
     """
 
@@ -92,9 +92,9 @@ class Cron:
         self.fixed: bool = not any(sign in text for text in texts[:3] for sign in "*-/")
         impossible = f"day-of-month {texts[3]!r} never comes with month {texts[4]!r} and day-of-week {texts[5]!r}"
         try:
-            # Naive, and six fields always: it applies no zone rules of its own then.
-            self._calendar = CronSim(checked, datetime(2000, 1, 1))  # noqa: DTZ001 - as said
-        except CronSimError:  # of what is left after our own checks it refuses impossible dates only, not all of them
+            # Naive and with six fields, so that cronsim applies no zone rules.
+            self._calendar = CronSim(checked, datetime(2000, 1, 1))  # noqa: DTZ001 - naive, see above
+        except CronSimError:  # after our own checks it refuses impossible dates only, and not all of them
             _refuse(expression, impossible)
         sets = self._calendar.hours, self._calendar.minutes, self._calendar.seconds
         self._times = tuple(sorted(times) for times in sets)
@@ -103,9 +103,9 @@ class Cron:
             _refuse(expression, impossible)
 
     def after(self, instant: int) -> int | None:
-        """The first slot strictly after `instant`, both in microseconds; None: there is none within 50 years.
+        """Return the first slot strictly after `instant`, both in microseconds; None: there is none within 50 years.
 
-        Raises `ScheduleError` rather than answer an instant that is not later: a scheduler would spin on it.
+        Raises `ScheduleError` instead of returning an instant that is not later, because a scheduler would spin on it.
         """
         start = instant // 1_000_000
         if not _EARLIEST <= start < _LATEST:
@@ -116,14 +116,14 @@ class Cron:
         return None if found is None else found * 1_000_000
 
     def newest(self, low: int, high: int) -> int | None:
-        """The last slot in (low, high], in microseconds; about 4 log(high - low) calls of `after`."""
+        """Return the last slot in (low, high], in microseconds; takes about 4 log(high - low) calls of `after`."""
         found = self.after(low)
         if found is None or found > high:
             return None
         top, step = high, 1_000_000  # no slot lies in (top, high]
         while (later := self.after(found)) is not None and later <= high:
             found = later
-            middle = max((found + top) // 2, high - step)  # most often the last slot is near: gallop, then bisect
+            middle = max((found + top) // 2, high - step)  # gallop first, because the last slot is usually near
             step *= 4
             later = self.after(middle)
             if later is not None and later <= high:
@@ -133,7 +133,7 @@ class Cron:
         return found
 
     def local(self, instant: int) -> datetime:
-        """`instant` (microseconds) as an aware datetime in the expression's zone, for people to read."""
+        """Return `instant` (microseconds) as an aware datetime in the expression's zone."""
         return datetime.fromtimestamp(instant // 1_000_000, self._zone).replace(microsecond=instant % 1_000_000)
 
     def _after(self, start: int) -> int | None:
@@ -154,10 +154,10 @@ class Cron:
         return None
 
     def _change(self, start: int, offset: int, end: int) -> int | None:
-        """The first second in (start, end] with another offset from UTC than `start`; None if none matters.
+        """Return the first second in (start, end] with another offset from UTC than `start`; None if none matters.
 
-        A change and its reversal do not matter, for they pass over no wall time that matches, but for a fold so near
-        that wall times before `start` come again. Hence the look at the next day.
+        A change and its reversal do not matter, because no matching wall time lies between them. The exception is a
+        fold so near that wall times before `start` come again, so the next day is checked.
         """
         near = min(end, start + _DAY)
         low, high = (start, near) if self._offset(near) != offset else (near, end)
@@ -170,7 +170,7 @@ class Cron:
         return offset // _SECOND if offset else 0
 
     def _candidate(self, wall: int) -> int | None:
-        """The next matching wall time after `wall`, as seconds on a calendar without zones; looks 50 years ahead."""
+        """Return the next matching wall time after `wall`, in seconds without zones, within 50 years."""
         days, second = divmod(wall + 1, _DAY)
         day, time = _FIRST + timedelta(days=days), self._time(second)
         end = day.year + 50
@@ -185,7 +185,7 @@ class Cron:
         return None
 
     def _time(self, second: int) -> int | None:
-        """The first matching time of day at or after `second`, in seconds after midnight."""
+        """Return the first matching time of day at or after `second`, in seconds after midnight."""
         hour, minute = second // 3600, second // 60 % 60
         hours, minutes, seconds = self._times
         h, m = bisect_left(hours, hour), bisect_left(minutes, minute)
@@ -205,8 +205,8 @@ def _refuse(expression: str, why: str) -> NoReturn:
 
 
 def _split(expression: str) -> list[str]:
-    """The six fields, in upper case."""
-    if not isinstance(expression, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not always typed
+    """Return the six fields, in upper case."""
+    if not isinstance(expression, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users may not use a type checker
         _refuse(expression, "is not text; write five fields, such as '0 3 * * *'")
     text = expression.strip().upper()
     if text.startswith("@") and text not in _ALIASES:
@@ -219,7 +219,7 @@ def _split(expression: str) -> list[str]:
 
 
 def _field(expression: str, field: _Field, text: str, warnings: list[str]) -> str:
-    """The field checked, with names as numbers and Sunday at a range's end as 7; adds to `warnings`."""
+    """Return the checked field, with names as numbers and Sunday at a range's end as 7; add to `warnings`."""
     terms: list[str] = []
     for term in text.split(","):
         try:
@@ -236,7 +236,7 @@ def _field(expression: str, field: _Field, text: str, warnings: list[str]) -> st
 
 
 def _term(field: _Field, term: str) -> str:
-    """One item of a field's list, checked, in numbers. Raises `ValueError` with what is wrong with it."""
+    """Return one item of a field's list, checked, in numbers. Raises `ValueError` that says what is wrong."""
     if field.name == "day-of-month" and term in ("L", "LW"):
         return term
     if field.name == "day-of-week" and (match := _SPECIAL_DAY.fullmatch(term)):

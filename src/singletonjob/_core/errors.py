@@ -1,4 +1,4 @@
-"""What can go wrong, as types. Every error of this library derives from `SingletonJobError`."""
+"""The exceptions of the library. All of them derive from `SingletonJobError`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = [
 
 
 class SingletonJobError(Exception):
-    """The root of all errors that this library raises."""
+    """The base of all errors that this library raises."""
 
 
 class ConfigError(SingletonJobError, ValueError):
-    """A value is missing, unknown or out of range; the text names the job, the option and what to write instead.
+    """A value is missing, unknown or out of range. The text names the job, the option and what to write instead.
 
-    Raised where the value is written; at the start for what stands in the environment or in the file.
+    Raised where the value is written in code; at the start for values in the environment or in the file.
     """
 
 
 class DuplicateJobError(ConfigError):
-    """Two jobs of one app have one name; the text names both places."""
+    """Two jobs of one app have the same name; the text names both places."""
 
 
 class ScheduleError(ConfigError):
@@ -37,11 +37,11 @@ class StoreError(SingletonJobError):
 
 
 class StoreUnavailable(StoreError):
-    """The store gave no usable answer in time: unreachable, starting, or its connection is in doubt.
+    """The store gave no usable answer in time: it is unreachable or starting, or the connection is in doubt.
 
-    Whether it carried the request out is not known.
+    The store may or may not have carried the request out.
     """
 
 
 class LeadershipLost(SingletonJobError):
-    """The term that this run belongs to is over. Only ever raised inside a job body, by `Run.check`."""
+    """The term of this run is over. Raised inside a job body only, by `Run.check`."""

@@ -1,12 +1,12 @@
-"""What operators ask of a store, what it says to that, and how it is kept beside a lease: as five short texts.
+"""The orders of operators, the store's answers, and how orders are stored beside a lease: as five short texts.
 
-An order travels in a batch like the requests of a replica, and is void after the same time. It changes what is kept of
-a job, never its lease: the leader reads it with its next renewal, and a replica that asks for the lease is barred.
+An order is part of a batch like the requests of a replica, and is void after the same time. It changes the stored state
+of a job and never its lease. The leader reads the order with its next renewal, and an acquisition is barred.
 
     paused      until;at;by;reason      nobody leads the job, up to `until` (empty: until it is resumed)
     resign      until;node              that node gives its term up, and is barred until another term began
-    trigger     until;id                the leader is to run the job once more
-    triggered   id;token;outcome        what became of the newest trigger that was seen to
+    trigger     until;id                the leader must run the job once more
+    triggered   id;token;outcome        the result of the newest trigger that was handled
     finished    id;outcome              how the run of that trigger ended
 
 All instants are microseconds on the store's wall clock.
@@ -39,9 +39,9 @@ __all__ = [
 
 
 class Pause(NamedTuple):
-    """Let nobody run the job, for `seconds` (None: until it is resumed). `by` holds no semicolon and no line break.
+    """Stop the job on all replicas for `seconds` (None: until it is resumed). `by`: no semicolon and no line break.
 
-    `replace`: also if the job is paused already; then the older pause is forgotten.
+    `replace`: replace an earlier pause. Otherwise a paused job stays as it is.
     """
 
     job: str
@@ -58,13 +58,13 @@ class Resume(NamedTuple):
 
 
 class StepDown(NamedTuple):
-    """Have the leader give its term up, and stay away until another term began or the lease would have ended."""
+    """Make the leader give its term up; it stays away until another term began or its lease would have expired."""
 
     job: str
 
 
 class Trigger(NamedTuple):
-    """Have the leader run the job once more. A leader that has not begun within `seconds` does not begin any more."""
+    """Make the leader run the job once more. After `seconds` the run does not begin any more."""
 
     job: str
     id: str
@@ -72,7 +72,7 @@ class Trigger(NamedTuple):
 
 
 class FollowTrigger(NamedTuple):
-    """Ask what became of a trigger; `withdraw`: take it back, if nobody has taken it yet."""
+    """Request the result of a trigger. `withdraw`: cancel it if nobody has taken it yet."""
 
     job: str
     id: str
@@ -80,19 +80,19 @@ class FollowTrigger(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Ask who leads the job; changes nothing."""
+    """Request who leads the job; changes nothing."""
 
     job: str
 
 
 class Forget(NamedTuple):
-    """Delete all that is kept of a job that nobody leads and that did not run for ten minutes."""
+    """Delete the stored state of a job that nobody leads and that did not run for ten minutes."""
 
     job: str
 
 
 Order: TypeAlias = Pause | Resume | StepDown | Trigger | FollowTrigger | Look | Forget
-"""What an operator may ask, for one job."""
+"""The orders, each for one job."""
 
 OrderOutcome: TypeAlias = Literal[
     "paused",
@@ -115,7 +115,7 @@ OrderOutcome: TypeAlias = Literal[
     "forgotten",
     "recent",
 ]
-"""What became of one; see `Ordered`."""
+"""The result of an order; see `Ordered`."""
 
 RAN: dict[str, OrderOutcome] = {
     "ok": "ran-ok",
@@ -123,24 +123,24 @@ RAN: dict[str, OrderOutcome] = {
     "cancelled": "ran-cancelled",
     "timeout": "ran-timeout",
 }
-"""By how the run of a trigger ended."""
+"""The result of a trigger, by the outcome of its run."""
 
 
 class Ordered(NamedTuple):
-    """What came of an order.
+    """The store's answer to an order.
 
-    `paused` and `resumed`: it is. `asked`: the leader will read it. `not-paused`: there was nothing to resume.
-    `is-paused`: nothing was done, because the job is paused already.
-    `nobody`: the job has no leader who could. `foreign`: its leader is another implementation, which reads no orders.
-    `led`: to a look, `holder` leads it, of whichever implementation; else `nobody` does.
-    Of a trigger also: `pending` (not taken yet; to a new one: another is waiting), `started`, `busy` (a run was in
-    flight), `withdrawn` (nobody took it in time), `gone` (there is none, and there was none that anybody saw to),
-    `ran-ok`, `ran-failed`, `ran-cancelled` and `ran-timeout` (its run has ended so).
-    `forgotten`: nothing is kept of the job any more. `recent`: it was led or ran within ten minutes, so it is kept; for
-    a job that is led the answer is `led`.
+    `paused`, `resumed`: done. `asked`: the leader will read the order. `not-paused`: there was nothing to resume.
+    `is-paused`: nothing was done, because the job is paused already. `nobody`: the job has no leader.
+    `foreign`: the leader is another implementation, which reads no orders.
+    `led`: to a `Look`, `holder` leads the job, in any implementation; otherwise the answer is `nobody`.
+    For a trigger also: `pending` (not taken yet; for a new trigger: another one waits), `started`, `busy` (a run was in
+    flight), `withdrawn` (nobody took it in time), `gone` (the store knows no such trigger), and `ran-ok`, `ran-failed`,
+    `ran-cancelled`, `ran-timeout` (the outcome of its run).
+    `forgotten`: the state of the job is deleted. `recent`: the job was led or ran within ten minutes, so its state is
+    kept; for a job that is led the answer is `led`.
 
-    `pause` is in force now, and `was` until this order ended or replaced it; each None where the order had nothing to
-    do with pauses.
+    `pause` is the pause in force now, and `was` the one that this order ended or replaced. Both are None for orders
+    that do not concern pauses.
     """
 
     outcome: OrderOutcome
@@ -151,12 +151,12 @@ class Ordered(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether something is kept now that was not before."""
+        """True if the order changed the stored state."""
         return self.outcome in {"paused", "resumed", "asked", "withdrawn"}
 
 
 class Paused(NamedTuple):
-    """Who paused a job, when, until when (None: until it is resumed), and why; instants in microseconds."""
+    """A pause: by whom, when, until when (None: until it is resumed), and why; instants in microseconds."""
 
     by: str
     at: int
@@ -165,17 +165,17 @@ class Paused(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is kept beside the lease."""
+        """The text that is stored beside the lease."""
         return f"{'' if self.until is None else self.until};{self.at};{self.by};{self.reason}"
 
     @property
     def said(self) -> str:
-        """Who and why, in words: `by ann@host: the feed is down`."""
+        """By whom and why, in words: `by ann@host: the feed is down`."""
         return f"by {self.by}{': ' * bool(self.reason)}{self.reason}"
 
 
 def pause_in_force(text: str, wall: int) -> Paused | None:
-    """The pause that `text` tells of; None when there is none, or when its time is over."""
+    """Return the pause that `text` holds; None if there is none or its time is over."""
     until, at, by, reason = _fields(text, 4)
     if not at.isdecimal() or not (until.isdecimal() or until == ""):
         return None
@@ -184,18 +184,18 @@ def pause_in_force(text: str, wall: int) -> Paused | None:
 
 
 def resignation_in_force(text: str, node: str, wall: int) -> float | None:
-    """For how many more seconds `node` is to leave the job to others; None: it is not asked to."""
+    """Return for how many more seconds `node` must leave the job to others; None: there is no such order."""
     until, named = _fields(text, 2)
     return (int(until) - wall) / 1e6 if named == node and until.isdecimal() and int(until) > wall else None
 
 
 def trigger_in_force(text: str, wall: int) -> str:
-    """The id of the trigger that waits to be taken; empty: there is none."""
+    """Return the id of the trigger that waits to be taken; empty if there is none."""
     until, name = _fields(text, 2)
     return name if until.isdecimal() and int(until) > wall else ""
 
 
 def _fields(text: str, count: int) -> Iterable[str]:
-    """The fields of `text`, the last of which may hold anything; empty ones where it has fewer."""
+    """Return the fields of `text`, with empty ones added; the last field may contain semicolons."""
     found = text.split(";", count - 1)
     return [*found, *[""] * (count - len(found))]

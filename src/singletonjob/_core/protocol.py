@@ -1,8 +1,8 @@
-"""What a replica and a store say to each other: requests, verdicts, and the store's interface.
+"""The requests of a replica, the verdicts of a store, and the interface of a store.
 
 Units as in `values`: durations in seconds, wall-clock instants in microseconds since the epoch, UTC.
 
-A little over 300 lines: one vocabulary, most of which is what its words mean.
+This file has more than 300 lines because it defines one vocabulary; most of them are definitions in words.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ __all__ = [
     "Verdict",
 ]
 
-# -- what a replica asks of the store ------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 class Progress(NamedTuple):
-    """What the holder of a lease knows of its job's runs; it rides along with a renewal or a release.
+    """What the holder of a lease reports about the runs of its job, with a renewal or a release.
 
-    `tick` is the last grid point started (fixed rate), `done` the last slot whose run ended (cron), `settled` the
-    instant up to which every slot was run or reported, so that the next leader owes nothing for it;
-    `ended_ago` is the time since the last run ended, so that the replicas' wall clocks do not matter. None: not known.
+    `tick` is the last grid point started (fixed rate). `done` is the last slot whose run ended (cron). Each slot up to
+    the instant `settled` was run or reported, so the next leader does not run it. `ended_ago` is the time since the
+    last run ended; a duration, so that the wall clocks of replicas do not matter. None: not known.
 
-    The rest is for people who look at the job: how the last run of this term ended (empty: none has), how many `runs`
-    of this term have ended, how many of them failed or ran into their timeout, and the time since one ended well.
-    `finished` is `id;outcome` of the last trigger that was run, once that run has ended.
+    The other fields are for people who look at the job: the outcome of the last run of this term (empty: no run has
+    ended), how many `runs` of this term have ended, how many of them failed or timed out, and the time since one ended
+    well. `finished` is `id;outcome` of the last trigger whose run has ended.
     """
 
     tick: int | None = None
@@ -70,13 +70,13 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress()
-"""Nothing that the store does not have already."""
+"""Nothing that the store does not know already."""
 
 
 class Acquire(NamedTuple):
-    """Ask for the lease, for `lock_expiry` seconds from the store's now on.
+    """Request the lease for `lock_expiry` seconds, counted from the store's present time.
 
-    `number` grows with every acquisition of this replica; the token of the new term must exceed `above`.
+    `number` grows with each acquisition of this replica. The token of the new term must be higher than `above`.
     """
 
     job: str
@@ -86,7 +86,10 @@ class Acquire(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Extend the lease of the term with this token to `lock_expiry` seconds from the store's now on. Never acquires."""
+    """Extend the lease of the term with this token to `lock_expiry` seconds from the store's present time.
+
+    Never acquires a lease.
+    """
 
     job: str
     token: int
@@ -95,10 +98,10 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give back whatever acquisitions up to `number` were granted; `off`: the job was switched off or paused.
+    """Release what acquisitions up to `number` were granted. `off`: the job was switched off or paused.
 
-    `unused`: no term began with the lease, and the store may have lost that of another term, which may be alive. So
-    the release does not mark the term before it as over.
+    `unused`: no term began with this lease, and the store may have lost the lease of another term, which may be alive.
+    Therefore the release does not mark the term before it as over.
     """
 
     job: str
@@ -109,7 +112,7 @@ class Release(NamedTuple):
 
 
 class ClaimSlot(NamedTuple):
-    """Claim a cron slot, an instant in microseconds, for a term. Idempotent for one slot and token.
+    """Claim a cron slot, an instant in microseconds, for a term. Idempotent for the same slot and token.
 
     `mark` identifies the schedule.
     """
@@ -121,9 +124,9 @@ class ClaimSlot(NamedTuple):
 
 
 class TakeTrigger(NamedTuple):
-    """Take an operator's trigger for a term, to run the job once more. Idempotent for one trigger and token.
+    """Take an operator's trigger for a term, to run the job once more. Idempotent for the same trigger and token.
 
-    `busy`: do not take it, but say that a run was in flight.
+    `busy`: do not take it, but record that a run was in flight.
     """
 
     job: str
@@ -133,15 +136,15 @@ class TakeTrigger(NamedTuple):
 
 
 Request: TypeAlias = "Acquire | Renew | Release | ClaimSlot | TakeTrigger | Order"
-"""What a replica or an operator may ask; each for one job."""
+"""The requests of replicas and operators, each for one job."""
 
 
 class Batch(NamedTuple):
-    """All that one replica asks in one exchange.
+    """All requests of one replica in one exchange.
 
     A batch that the store runs later than `void_at` (microseconds on the store's clock) changes nothing. A batch
-    without requests is a *reading*: it asks for the store's clock and up-time. `bound` is what the exchange may
-    take, in seconds.
+    without requests is a *reading*: it requests the store's clock and up-time. `bound` is the time limit of the
+    exchange, in seconds.
     """
 
     project: str
@@ -151,19 +154,17 @@ class Batch(NamedTuple):
     requests: tuple[Request, ...] = ()
 
 
-# -- what the store says -------------------------------------------------------------------------------------------
+# -- verdicts --------------------------------------------------------------------------------------------------------
 
 
 class JobState(NamedTuple):
-    """What the store remembers of a job, read when a term begins.
+    """The store's memory of a job, as of the beginning of a term.
 
-    `slot` is the newest slot claimed (cron) or tick reported (fixed rate), by the term `slot_token`, under the
-    schedule `mark`; `done` the newest slot whose run is known to have ended; `ended_ago` the seconds since the last
-    known end of a run; nothing is owed up to `off`. `wall` is the store's wall clock at the reading. `released`: the
-    token of the term that ended before this grant, if it is known to be over because it was given back, or because its
-    holder died; else 0.
-    `up_from` is set by the elector: what was due before the store started, or lost a lease, may have run, and been
-    forgotten.
+    `slot` is the newest claimed slot (cron) or reported tick (fixed rate), by the term `slot_token`, under the schedule
+    `mark`. `done` is the newest slot whose run is known to have ended. `ended_ago` is the time since the last known end
+    of a run. Slots up to `off` do not run any more. `wall` is the store's wall clock at the grant. `released` is the
+    token of the term before, if that term is known to be over because it was released or its holder died; otherwise 0.
+    `up_from` is set by the elector: a slot before this instant may have run, although the store has forgotten it.
     """
 
     wall: int
@@ -178,16 +179,16 @@ class JobState(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """The lease is the asking replica's: a new term with this token."""
+    """The replica has the lease: a new term with this token."""
 
     token: int
     state: JobState
 
 
 class Renewed(NamedTuple):
-    """The term goes on. `order`: an operator wants it to end; `trigger`: the id of an extra run that one asks for.
+    """The term goes on. `order`: an operator wants it to end. `trigger`: the id of an extra run for an operator.
 
-    `said`: of a pause, who ordered it and why.
+    `said`: who ordered a pause, and why.
     """
 
     order: Literal["", "paused", "resigned"] = ""
@@ -198,9 +199,9 @@ class Renewed(NamedTuple):
 class Refused(NamedTuple):
     """Somebody holds the lease for `expires_in` more seconds (None: the key has no expiry).
 
-    `holder` may be the asking replica itself (its key, but another term). None: nobody holds it (to a renewal).
-    `foreign`: the holder is another implementation, which publishes no notices. `token` is that of the holder's term, 0
-    where the store does not know it.
+    `holder` may be the requesting replica itself, with another term. None, as the answer to a renewal: nobody holds it.
+    `foreign`: the holder is another implementation, which publishes no notices. `token` is that of the holder's term; 0
+    if the store does not know it.
     """
 
     holder: str | None
@@ -210,10 +211,10 @@ class Refused(NamedTuple):
 
 
 class Barred(NamedTuple):
-    """Nobody else holds the lease, and this replica does not get it: an operator paused the job, or had it step down.
+    """Nobody else holds the lease, but this replica does not get it: an operator paused the job or made it step down.
 
-    For `seconds` more; None: until it is told otherwise. `mine`: the key names this replica, of an earlier acquisition.
-    `said`: of a pause, who ordered it and why.
+    This lasts for `seconds` more; None: until a notice. `mine`: the key names this replica, by an earlier acquisition.
+    `said`: who ordered a pause, and why.
     """
 
     why: Literal["paused", "resigned"]
@@ -223,41 +224,43 @@ class Barred(NamedTuple):
 
 
 class Released(NamedTuple):
-    """Nothing up to the named number is held any more; `mine`: this call gave something back."""
+    """No acquisition up to the number is held any more. `mine`: this call released one."""
 
     mine: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The slot, or the trigger, belongs to the asking term; a trigger for which it is too busy was noted as such."""
+    """The slot or the trigger belongs to the requesting term; or the store recorded that it was busy."""
 
 
 class NotClaimed(NamedTuple):
-    """No run for this slot, or trigger. `taken`: a run claimed it or a later one, or the trigger was withdrawn;
-    `ahead`: the slot lies too far in the store's future; `lost`: the term is not the lease's. `wall` is the store's
-    wall clock."""
+    """This slot or trigger must not run.
+
+    `taken`: a run claimed this slot or a later one, or the trigger was withdrawn. `ahead`: the slot is too far in the
+    store's future. `lost`: the lease belongs to another term. `wall` is the store's wall clock.
+    """
 
     why: Literal["taken", "ahead", "lost"]
     wall: int
 
 
 class Failed(NamedTuple):
-    """This job's request could not be served (a key of a wrong type, say); the others of the batch were."""
+    """The request of this job failed, for example because a key has a wrong type; the rest of the batch was served."""
 
     error: str
 
 
 Verdict: TypeAlias = "Granted | Renewed | Refused | Barred | Released | Claimed | NotClaimed | Failed | Ordered"
-"""What came of a request. No answer is none of these: then nothing is known."""
+"""The store's answer to a request. If there is no answer, none of these is known to hold."""
 
 
 class Reply(NamedTuple):
     """The answer to a batch: one verdict per request, in order.
 
-    `clock` is the store's clock in microseconds, the one `Batch.void_at` is on. `void`: the batch came too late and
-    nothing was done, there are no verdicts. `up_for` (only in a reading): for how long the store has been up at
-    least, in seconds; infinity where it cannot forget, None where it does not tell.
+    `clock` is the store's clock in microseconds; `Batch.void_at` is on the same clock. `void`: the batch came too late,
+    so nothing was done and there are no verdicts. `up_for` (in a reading only): for how many seconds at least the store
+    has been up; infinity if it cannot forget, None if it does not know.
     """
 
     clock: int
@@ -267,16 +270,16 @@ class Reply(NamedTuple):
 
 
 class JobView(NamedTuple):
-    """How a job stands in the store, for people to look at.
+    """The state of a job in the store, for people.
 
-    `holder` leads with `token` since `since` (microseconds) and for `expires_in` more seconds; all four None where
-    nobody leads, `token` and `since` also where another implementation does, `expires_in` where the lease does not
-    end. `ended` is the last known end of a run, in microseconds. `paused`: by whom and why, while it is.
+    `holder` leads with `token` since `since` (microseconds) and for `expires_in` more seconds. All four are None if
+    nobody leads; `token` and `since` are None if another implementation leads, and `expires_in` if the lease has no
+    end. `ended` is the last known end of a run, in microseconds. `paused` is the pause in force.
 
-    `outcome` is how that run ended (empty: not known), `good` when a run last ended well. In the newest term that
-    reported runs, `runs` have ended, and `failures` of them failed or ran into their timeout. `standby`: so many more
-    replicas of the project are ready to lead; None: the store does not know. `wall` is the store's wall clock at the
-    look.
+    `outcome` is the outcome of that run (empty: not known), and `good` is when a run last ended well. In the newest
+    term that reported runs, `runs` have ended, and `failures` of them failed or timed out. `standby` is the number of
+    other replicas of the project that are ready to lead; None: the store does not know. `wall` is the store's wall
+    clock.
     """
 
     job: str
@@ -298,43 +301,43 @@ class JobView(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """What keeps the leases.
+    """A store that keeps leases.
 
-    All methods are called on one event loop, the heartbeat's. Every error is a `StoreError`; a call without a usable
-    answer is a `StoreUnavailable`, and after it the store starts with a new connection: nothing is sent twice.
+    All methods are called on one event loop, the heartbeat's. Every error is a `StoreError`. A call without a usable
+    answer raises `StoreUnavailable`; the next call uses a new connection, so that nothing is sent twice.
     """
 
     async def exchange(self, batch: Batch) -> Reply:
         """Carry out the requests in order and return one verdict for each.
 
-        Without requests: connect if need be, and read the store's clock and up-time. With requests, the connection
-        must be the one that the last reading was made on, else `StoreUnavailable`. Cancellation must end the call at
-        once and without a trace on later calls; the store may still run it, until `batch.void_at`.
+        Without requests: connect if necessary, and read the store's clock and up-time. With requests: use the
+        connection of the last reading; if that is gone, raise `StoreUnavailable`. Cancellation must end the call at
+        once and must not affect later calls; the store may still run the batch until `batch.void_at`.
         """
         ...
 
     def notices(self, project: str) -> AsyncIterator[frozenset[str]]:
-        """The names of jobs that somebody should look at: released, their holder gone, or an operator's order given.
+        """Yield the names of jobs that were released, whose holder is gone, or for which an operator gave an order.
 
-        The first item, and each one after a renewed subscription, is empty: it says that notices are heard from now
-        on. Raises `StoreUnavailable` when they are not heard any more.
+        The first item, and the first one after each new subscription, is empty and says that notices arrive from now
+        on. Raises `StoreUnavailable` when they do not arrive any more.
         """
         ...
 
     async def peek(self, project: str) -> tuple[JobView, ...]:
-        """Each job of the project that was ever led, by name. Changes nothing, and needs no reading before it.
+        """Return each job of the project that was ever led, by name. Changes nothing, and needs no reading before it.
 
-        Takes a few seconds at most. A store that cannot be looked at is a `StoreUnavailable`.
+        Takes a few seconds at most. Raises `StoreUnavailable` if the store cannot be read.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections, files and threads. Waits for no peer."""
+        """Close connections, files and threads, without waiting for the other side."""
         ...
 
 
 class Finding(NamedTuple):
-    """Something that somebody who sets up a store should know; `error`: it will not do."""
+    """A result of an inspection; `error`: the store cannot be used like this."""
 
     level: Literal["ok", "warning", "error"]
     text: str
@@ -342,8 +345,8 @@ class Finding(NamedTuple):
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """A store that can tell more about itself than whether it answers."""
+    """A store that can report more about itself than that it answers."""
 
     async def inspect(self, project: str) -> tuple[Finding, ...]:
-        """How fit the store is for this project: rights, settings, version. Leaves nothing behind."""
+        """Check rights, settings and version of the store for this project. Leaves nothing behind."""
         ...

@@ -1,17 +1,17 @@
-"""When a job runs: interval, fixed rate, cron. Pure: moments in, decisions out; no clock is read here.
+"""The schedules decide when a job runs: interval, fixed rate, cron. They are pure and read no clock.
 
-A `Schedule` belongs to a job and never changes. A leader makes one `Ticker` of it per term, from what the store
-remembers, and asks it three things:
+A `Schedule` belongs to a job and never changes. For each term the leader creates one `Ticker` from the store's memory
+of the job, and calls three methods:
 
-    wake(now)        when to look again
-    take(now)        what to run now, and what was lost since
-    ended(due, now)  the run ended: what came due meanwhile is lost, it never queues
+    wake(now)        when something is due next
+    take(now)        what to run now, and what was missed since the last call
+    ended(due, now)  the run has ended; what became due meanwhile is dropped and never queues
 
-Every grid point of a leader ends in exactly one count: run, late, or dropped by the previous run; every cron slot is
-run or reported as missed. What ran does not run again when the wall clock steps back, unless the step is so large that
-waiting would be the larger harm; a step forward costs one run at most, and constant work.
+Each grid point of a leader ends in exactly one count: run, late, or dropped by the previous run. Each cron slot runs or
+is reported as missed. If the wall clock is set back, nothing runs twice, unless the step is so large that waiting would
+be worse. A step forward costs at most one run, and constant work.
 
-Over 300 lines, because the three shapes answer one protocol and are understood side by side.
+This file has more than 300 lines because the three shapes follow one protocol and are best read side by side.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = [
 ]
 
 MISSED_LIMIT: Final = 1_000
-"""Missed slots are counted up to here, so that a clock set to the year 2200 costs milliseconds, not memory."""
+"""The limit for counting missed slots, so that a clock set to the year 2200 costs milliseconds and no memory."""
 
-# A tick that the previous leader started further ahead than this came from a wrong clock. Waiting for it would keep
-# the job idle; starting before it may repeat a tick, which is not promised for fixed rates (S6 is for cron).
+# If the previous leader started a tick further ahead than this, its clock was wrong. Waiting for the tick would keep
+# the job idle. Starting earlier may repeat a tick, which is allowed for fixed rates (S6 is about cron).
 _TICK_AHEAD = 10_000_000
-# Likewise for slots. The store refuses and ignores slots beyond the same limit.
+# The same for slots. The store refuses and ignores slots beyond the same limit.
 _SLOT_AHEAD = 600_000_000
 _LATE_LIMIT = 60.0  # in seconds
 
-# Not frozen, and no named tuples: some are made with every tick, and those take twice as long to make.
+# Neither frozen nor named tuples, because some are created with each tick and those take twice as long to create.
 
 
 @dataclass(slots=True)
 class Due:
-    """A run that is due since `scheduled`; `tick` is its grid number, `slot` what must be claimed before it starts.
+    """A run that is due since `scheduled`. `tick` is its grid number; `slot` must be claimed before the run starts.
 
-    A slot that is not claimed by the instant `latest` is not run; None: it is never too late.
+    A slot that is not claimed by the instant `latest` does not run. None: there is no such instant.
     """
 
     scheduled: int
@@ -72,7 +72,7 @@ class Due:
 class Missed:
     """Slots that do not run, all for one cause. `first` and `last` are exact.
 
-    So is `count`, unless the counts of one `Take` reach `MISSED_LIMIT` together; then they say "at least".
+    `count` is exact unless the counts of one `Take` reach `MISSED_LIMIT` together; then each of them means "at least".
     """
 
     count: int
@@ -83,7 +83,7 @@ class Missed:
 
 @dataclass(slots=True)
 class Take:
-    """What to run now, how many grid points were dropped, which slots were missed."""
+    """The run that is due now, the number of dropped grid points, and the missed slots."""
 
     due: Due | None = None
     late: int = 0
@@ -94,44 +94,44 @@ NOTHING: Final = Take()
 
 
 class Ticker(Protocol):
-    """One term of a job. Not shared; the runner asks it between runs only."""
+    """The schedule during one term of a job. The runner calls it between runs only."""
 
     @property
     def settled(self) -> int | None:
-        """Every slot up to this instant was given out by `take`, to run or as missed; None where nothing is claimed."""
+        """`take` has returned each slot up to this instant, to run or as missed. None: nothing is claimed."""
         ...
 
     @property
     def on_wall(self) -> bool:
-        """Whether `wake` is on the wall clock; always the same. Who sleeps on it must be woken when it is set."""
+        """True if `wake` is on the wall clock. A caller that sleeps on it must wake up when that clock is set."""
         ...
 
     def wake(self, now: Now) -> float | None:
-        """When something is due next, as of the last `take` or `ended`; a moment that has passed means at once.
+        """Return when something is due next, as of the last `take` or `ended`. A moment in the past means now.
 
         In microseconds of the wall clock, or in seconds of the boot clock. None: never.
         """
         ...
 
     def take(self, now: Now) -> Take:
-        """What to do, at or after the wake. Woken early (also: the wall clock stepped back), there is nothing due."""
+        """Return what is due. Nothing is, if this is called early, for example after the wall clock was set back."""
         ...
 
     def ended(self, due: Due, now: Now) -> Take:
-        """The run of `due` ended; `late` counts the grid points that it dropped by lasting until now."""
+        """Return the grid points, in `late`, that the run of `due` dropped because it lasted until now."""
         ...
 
 
 class Schedule(Protocol):
-    """When a job runs. One per job, immutable."""
+    """When a job runs. There is one per job, and it is immutable."""
 
     @property
     def mark(self) -> str:
-        """What identifies the slots in the store; empty where nothing is claimed."""
+        """Identifies the schedule of claimed slots in the store; empty if nothing is claimed."""
         ...
 
     def ticker(self, now: Now, state: JobState) -> Ticker:
-        """A term begins; `state` is what the store remembers of the terms before."""
+        """Return the ticker of a new term; `state` is the store's memory of earlier terms."""
         ...
 
 
@@ -139,10 +139,11 @@ class Schedule(Protocol):
 
 
 class IntervalSchedule:
-    """Runs, waits `every()` seconds from the end of the run, and runs again; on the boot clock alone.
+    """Runs, waits `every()` seconds from the end of the run, and runs again. It uses the boot clock only.
 
-    The first run of a term is due at once, but not before the interval since the last known end of a run anywhere has
-    passed. `every` is asked after each run; a value that is no finite number above zero raises `ScheduleError`.
+    The first run of a term is due at once, but not earlier than one interval after the last known end of a run on any
+    replica. `every` is called after each run; it must return a finite number above zero, otherwise `ScheduleError` is
+    raised.
     """
 
     __slots__ = ("_every",)
@@ -172,7 +173,7 @@ class _IntervalTicker:
         self._schedule = schedule
         self._at = at
 
-    def wake(self, now: Now) -> float:  # noqa: ARG002 - the wall clock may say what it likes
+    def wake(self, now: Now) -> float:  # noqa: ARG002 - on the boot clock
         return self._at
 
     def take(self, now: Now) -> Take:
@@ -180,7 +181,7 @@ class _IntervalTicker:
             return NOTHING
         return Take(Due(now.wall - round((now.boot - self._at) * 1e6)))
 
-    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - the gap is counted from the end
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - the interval counts from the end
         self._at = now.boot + self._schedule.every()
         return NOTHING
 
@@ -206,15 +207,15 @@ class FixedRateSchedule:
         self.offset = round(offset * 1e6)
 
     def tick(self, instant: int) -> int:
-        """The number of the newest grid point at or before `instant` (microseconds)."""
+        """Return the number of the newest grid point at or before `instant` (microseconds)."""
         return (instant - self.offset) // self.period
 
     def point(self, tick: int) -> int:
-        """The instant of a grid point, in microseconds."""
+        """Return the instant of a grid point, in microseconds."""
         return self.offset + tick * self.period
 
     def after(self, instant: int) -> int:
-        """The first grid point strictly after `instant`, both in microseconds."""
+        """Return the first grid point strictly after `instant`, both in microseconds."""
         return self.point(self.tick(instant) + 1)
 
     def ticker(self, now: Now, state: JobState) -> Ticker:
@@ -232,11 +233,11 @@ class _FixedRateTicker:
         started = now.wall if state.slot is None or state.slot > now.wall + _TICK_AHEAD else state.slot
         self._next = schedule.tick(max(now.wall, started)) + 1
 
-    def wake(self, now: Now) -> int:  # noqa: ARG002 - `take` and `ended` have looked
+    def wake(self, now: Now) -> int:  # noqa: ARG002 - `take` and `ended` have read the clock
         return self._offset + self._next * self._period
 
     def take(self, now: Now) -> Take:
-        tick = self._look(now)
+        tick = self._newest(now)
         late = tick - self._next
         if late < 0:
             return NOTHING
@@ -244,18 +245,18 @@ class _FixedRateTicker:
         return Take(Due(self._offset + tick * self._period, tick), late)
 
     def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - all points up to now are decided
-        tick = self._look(now)
+        tick = self._newest(now)
         late = tick + 1 - self._next
         if late <= 0:
             return NOTHING
         self._next = tick + 1
         return Take(late=late)
 
-    def _look(self, now: Now) -> int:
-        """The newest grid point; takes notice of a wall clock that stepped back by more than a period.
+    def _newest(self, now: Now) -> int:
+        """Return the newest grid point, and handle a wall clock that was set back by more than a period.
 
-        After a smaller step the grid waits, so that no tick runs twice. After a larger one that would be an idle gap
-        as long as the step: the ticks of the time that comes again run, by their new instants.
+        After a smaller step the grid waits, so that no tick runs twice. After a larger step such a wait would be an
+        idle gap as long as the step, so the ticks of the repeated time run, with their new instants.
         """
         tick = (now.wall - self._offset) // self._period
         if tick > self._reached:
@@ -270,13 +271,13 @@ class _FixedRateTicker:
 
 
 class CronSchedule:
-    """The slots of `cron`, each run at most once across the fleet; `misfire` says what becomes of missed ones.
+    """The slots of `cron`, each of which runs at most once across all replicas (S6). `misfire`: how missed slots run.
 
-    `skip`: the newest due slot still runs, unless the job's own previous run made it late. `fire_once`: one run for all
-    that was missed, for the newest of them. `catch_up`: the newest `catch_up_limit` of them, oldest first. No slot runs
-    more than `late_limit` seconds late. `inf` is no limit. None stands for no limit, too, but with `skip` for the
-    smaller of 60 s and half the gap to the next slot. What does not run is reported as missed. Raises `ScheduleError`
-    for a value out of range.
+    `skip`: the newest due slot still runs, unless the job's own previous run made it late. `fire_once`: one run, for
+    the newest missed slot, replaces all of them. `catch_up`: the newest `catch_up_limit` slots run, oldest first. No
+    slot runs more than `late_limit` seconds late; `inf` is no limit. None is no limit either, but with `skip` it is the
+    smaller of 60 s and half the gap to the next slot. A slot that does not run is reported as missed. Raises
+    `ScheduleError` for a value out of range.
     """
 
     __slots__ = ("catch_up_limit", "cron", "late_limit", "mark", "misfire")
@@ -300,7 +301,7 @@ class CronSchedule:
         return _CronTicker(self, now, state)
 
     def slots(self, low: int, high: int) -> list[int]:
-        """The slots in (low, high], oldest first. Of more than `MISSED_LIMIT`, the oldest and the newest that count."""
+        """Return the slots in (low, high], oldest first; of more than `MISSED_LIMIT`, the oldest and the newest."""
         slots: list[int] = []
         while (slot := self.cron.after(slots[-1] if slots else low)) is not None and slot <= high:
             slots.append(slot)
@@ -315,7 +316,7 @@ class CronSchedule:
         return slots + newest[::-1]
 
     def choose(self, slots: Sequence[int], now: int, overlapped: bool) -> int | None:
-        """The index in the due `slots` (not empty) of the one to run; `overlapped`: a run dropped the newest."""
+        """Return the index of the slot to run; `slots` is not empty. `overlapped`: a run dropped its newest."""
         if self.misfire == "skip" and overlapped:
             return None
         first = max(0, len(slots) - self.catch_up_limit) if self.misfire == "catch_up" else len(slots) - 1
@@ -326,12 +327,12 @@ class CronSchedule:
         return None
 
     def latest(self, slot: int) -> int | None:
-        """Until when `slot` may start, in microseconds; None: however late."""
+        """Return the last instant at which `slot` may start, in microseconds; None: there is no limit."""
         limit = self.limit(slot)
         return slot + int(limit * 1e6) if isfinite(limit) else None
 
     def limit(self, slot: int) -> float:
-        """How late `slot` may start, in seconds."""
+        """Return how late `slot` may start, in seconds."""
         if self.late_limit is not None:
             return self.late_limit
         if self.misfire != "skip":
@@ -347,19 +348,19 @@ class _CronTicker:
     def __init__(self, schedule: CronSchedule, now: Now, state: JobState) -> None:
         self._schedule = schedule
         self._begin = self._reached = now.wall
-        self._report: list[Missed] = []  # for the next take
+        self._report: list[Missed] = []  # for the next `take`
         slot, off = (self._believed(instant, state.wall) for instant in (state.slot, state.off))
         known = [instant for instant in (slot, off) if instant is not None]
         changed = state.mark not in ("", schedule.cron.mark)
-        # Nothing up to here is owed. Never below the newest claim: claims only grow, the store refuses others.
+        # No slot up to here will run. Never below the newest claim, because the store refuses claims that do not grow.
         self._decided = max([now.wall, *known] if changed else known or [now.wall])
         if state.up_from is not None and self._decided < state.up_from:
-            # It may have run before the store restarted with older data, or none: at most once, so not again.
+            # These slots may have run before the store lost its data, so they must not run again.
             if missed := schedule.slots(self._decided, min(state.up_from, now.wall)):
                 self._report.append(Missed(len(missed), missed[0], missed[-1], "no_leader"))
             self._decided = state.up_from
         self._next = schedule.cron.after(self._decided)
-        # Slots in here were dropped by a run in flight: at first by the last one of the term before.
+        # A run in flight dropped the slots in here; at first the last run of the term before.
         self._overlap = (0, 0)
         if slot is not None and not changed:
             if (state.done is None or state.done < slot) and (off is None or off < slot):
@@ -372,11 +373,11 @@ class _CronTicker:
         return self._decided
 
     def wake(self, now: Now) -> int | None:
-        self._look(now)
+        self._handle_step(now)
         return now.wall if self._report else self._next
 
     def take(self, now: Now) -> Take:
-        self._look(now)
+        self._handle_step(now)
         due = None
         if self._next is not None and self._next <= now.wall:
             slots = self._schedule.slots(self._decided, now.wall)
@@ -391,8 +392,8 @@ class _CronTicker:
         missed_now, self._report = tuple(self._report), []
         return Take(due, missed=missed_now)
 
-    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - a run that claimed no slot drops just as well
-        # What it dropped is decided, and reported, by the next take, which is due at once.
+    def ended(self, due: Due, now: Now) -> Take:  # noqa: ARG002 - a run that claimed no slot drops slots as well
+        # The next `take`, which is due at once, decides and reports what this run dropped.
         self._overlap = (max(self._decided, min(self._begin, now.wall)), now.wall)
         return NOTHING
 
@@ -407,10 +408,10 @@ class _CronTicker:
         self._report.append(Missed(1, instant, instant, "clock"))
         return None
 
-    def _look(self, now: Now) -> None:
-        """Takes notice of a wall clock that stepped back so far that waiting for it would be the larger harm.
+    def _handle_step(self, now: Now) -> None:
+        """Handle a wall clock that was set back so far that waiting for it would be worse.
 
-        After a smaller step nothing runs until the clock has passed the newest slot decided.
+        After a smaller step nothing runs until the clock has passed the newest decided slot.
         """
         if now.wall < self._reached - _SLOT_AHEAD and self._decided > now.wall + _SLOT_AHEAD:
             self._report.append(Missed(1, self._decided, self._decided, "clock"))

@@ -1,4 +1,4 @@
-"""Frozen values that the parts exchange, and the events that users see.
+"""The frozen values that the parts of the library exchange, and the events that users see.
 
 Units, everywhere in this library: a duration is a `float` in seconds; a local moment is a `float` in seconds on the
 boot clock (it counts suspend); a wall-clock instant is an `int` in microseconds since the epoch, UTC. `Now` holds both
@@ -35,15 +35,15 @@ Reason: TypeAlias = Literal["lost", "expired", "stuck", "shutdown", "disabled", 
 """Why a term ended."""
 
 Outcome: TypeAlias = Literal["ok", "failed", "cancelled", "timeout"]
-"""How a run ended. `cancelled` covers every end that the library asked for except the run's own `timeout`."""
+"""How a run ended. `cancelled`: the library ended it, for any reason but its own `timeout`."""
 
 
 MisfireCause: TypeAlias = Literal["overlap", "late", "no_leader", "interrupted", "taken", "clock", "stopped"]
-"""Why a slot did not run when due; see `Misfired`."""
+"""Why a slot did not run when it was due; see `Misfired`."""
 
 
 MisfirePolicy: TypeAlias = Literal["skip", "fire_once", "catch_up"]
-"""What becomes of slots that were missed: the newest may run late, one runs for all, or each runs."""
+"""How missed slots are handled: the newest may run late, one run replaces all of them, or each of them runs."""
 
 
 class Now(NamedTuple):
@@ -58,7 +58,7 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elected:
-    """This replica leads the job from now on; `token` is the fencing token of its term."""
+    """This replica leads the job from now on. `token` is the fencing token of its term."""
 
     job: str
     token: int
@@ -66,7 +66,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteppedDown:
-    """This replica's term ended, and so has its last run; `reason` says why."""
+    """This replica's term has ended, and so has its last run; `reason` says why."""
 
     job: str
     token: int
@@ -77,8 +77,8 @@ class SteppedDown:
 class RunStarted:
     """A run begins.
 
-    `scheduled` is the instant it was due, in microseconds since the epoch, `lateness` how long after that it begins, in
-    seconds, `tick` the number of its grid point since the epoch (fixed rate; else None).
+    `scheduled` is the instant at which it was due, in microseconds since the epoch. `lateness` is the time from then to
+    now, in seconds. `tick` is the number of its grid point since the epoch (fixed rate only, otherwise None).
     """
 
     job: str
@@ -92,8 +92,8 @@ class RunStarted:
 class RunFinished:
     """A run ended after `duration` seconds.
 
-    `outcome` is `ok`, `failed`, `cancelled` (for any reason of the library's but its own `timeout`) or `timeout`;
-    `error` is what the body raised, if it failed.
+    `outcome` is `ok`, `failed`, `cancelled` (by the library, for any reason but `timeout`) or `timeout`. `error` is the
+    exception of a body that failed.
     """
 
     job: str
@@ -105,9 +105,9 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicksDropped:
-    """`count` grid points that will not run.
+    """`count` grid points do not run.
 
-    The previous run was still in flight (`overlap`), or they were seen too late (`late`).
+    The previous run was still in flight (`overlap`), or the grid points were noticed too late (`late`).
     """
 
     job: str
@@ -117,7 +117,7 @@ class TicksDropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfired:
-    """Cron slots that were not run when due.
+    """Cron slots did not run when they were due.
 
     `first` and `last` are the oldest and the newest of them (microseconds since the epoch); `count` is exact below
     1000, from there on it means "at least". `cause` says why:
@@ -135,7 +135,7 @@ class Misfired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreDown:
-    """The store stopped answering; `error` says how, in words."""
+    """The store stopped answering; `error` says how."""
 
     error: str
 
@@ -148,11 +148,11 @@ class StoreUp:
 
 
 Event: TypeAlias = Elected | SteppedDown | RunStarted | RunFinished | TicksDropped | Misfired | StoreDown | StoreUp
-"""What a callback of `app.subscribe` is called with."""
+"""The values that callbacks of `app.subscribe` receive."""
 
 
 def instant(wall: int) -> datetime:
-    """The aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
-    from datetime import UTC, datetime, timedelta  # not at the start of every program
+    """Return the aware UTC datetime of a wall-clock instant in microseconds since the epoch."""
+    from datetime import UTC, datetime, timedelta  # imported late, because most programs do not need it at the start
 
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)

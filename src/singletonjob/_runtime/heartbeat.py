@@ -22,10 +22,10 @@ from .._core.errors import StoreError
 from .._core.protocol import NO_PROGRESS, Batch, Progress, Reply
 from .._reporting.heartbeat_counters import Beats
 from .._reporting.log_writer import in_background, shown
-from .._system.worker_threads import PatientLoop
+from .._reporting.slow_runs import SlowRuns
 from ..stores.calls import close, exchange, outcome
+from ..stores.name_look_ups import PatientLoop
 from .lease import Lease
-from .watchdog import LoopWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +35,22 @@ if TYPE_CHECKING:
     from .._reporting.log_lines import Journal
     from .._system.clock import Clock
     from ..stores import LeaseStore
-    from .watchdog import SignsOfLife
 
-__all__ = ["Heartbeat"]
+__all__ = ["Heartbeat", "SignsOfLife"]
 
 PAUSE = 0.1
 """Seconds to wait after an unexpected exception; doubled after each further one, up to one heartbeat."""
+
+
+class SignsOfLife:
+    """When job loop and heartbeat last showed that they are alive, on the boot clock; each reads the other's (S7)."""
+
+    __slots__ = ("alive_at", "beat_at", "loop_thread")
+
+    def __init__(self, now: float) -> None:
+        self.alive_at: float = now  # written by the job loop
+        self.beat_at: float = now  # written by the heartbeat
+        self.loop_thread: int = 0
 
 
 class Heartbeat:
@@ -89,7 +99,7 @@ class Heartbeat:
         self._subscribed = False
         self._to_log: list[Effect] = []
         self._effects: deque[Effect] = deque()  # to carry out
-        self._watch = LoopWatch(self.leases, options, stall_limit=stall_limit, signs=signs, journal=journal)
+        self._slow_runs = SlowRuns(self.leases, options, stall_limit=stall_limit, journal=journal)
         self.store_up: bool = False
         self.store_seen: bool = False
         self.beats: Beats = Beats(self, elector, journal, options)
@@ -234,7 +244,7 @@ class Heartbeat:
         self._signs.beat_at = now  # only now, because a beat that failed does not count
         self._log_effects()
         if not (self._wake.is_set() or elector.finished):
-            await self._sleep(min(wake_at, self._watch.next_check(now)) - clock.boot())
+            await self._sleep(min(wake_at, self._slow_runs.next_check(now)) - clock.boot())
 
     async def _sleep(self, seconds: float) -> None:
         assert self._loop is not None  # noqa: S101 - main is running on it
@@ -359,4 +369,4 @@ class Heartbeat:
                 if not lease.in_thread:
                     self._elector.drained(now, job, lease.token)
             return
-        self._watch.check(now)
+        self._slow_runs.check(now, alive_at=self._signs.alive_at, loop_thread=self._signs.loop_thread)

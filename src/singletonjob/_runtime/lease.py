@@ -42,7 +42,7 @@ class Lease:
         self._draining = self._over = False  # set and never reset, so that no order of two threads revives a term
         self.limit = inf  # until then the run in flight counts as alive (S7)
         self.run_started: float | None = None
-        self.warned_at: float | None = None  # when the watchdog last warned about the run
+        self.warned_at: float | None = None  # when the log last warned about the run
         self.tick: int | None = None  # last grid point started
         self.done: int | None = None  # last slot whose run has ended
         self.settled: int | None = None  # all slots up to here were run or reported

@@ -25,10 +25,9 @@ from .._system.clock import SystemClock
 from .._system.timers import Timers
 from .._system.worker_threads import DaemonWorker
 from ..stores import described, from_url
-from .heartbeat import Heartbeat
+from .heartbeat import Heartbeat, SignsOfLife
 from .live_switch import follow_switch
 from .runner import Runner
-from .watchdog import SignsOfLife
 
 if TYPE_CHECKING:
     from collections.abc import Callable

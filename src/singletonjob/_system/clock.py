@@ -1,8 +1,8 @@
-"""The operating system's clocks. With `timers`, the only module that reads them.
+"""The clocks of the operating system. With `timers`, this is the only module that reads them.
 
-Two clocks matter. Deadlines of a lease live on the *boot clock*: it never jumps and goes on while the machine is
-suspended, which CLOCK_MONOTONIC on Linux does not (clock_gettime(2)): a leader that slept must find its lease expired.
-Ticks and slots live on the *wall clock*, the one that all replicas share.
+Deadlines of a lease use the *boot clock*. It never jumps, and it goes on while the machine is suspended, so that a
+leader finds its lease expired after a suspend. CLOCK_MONOTONIC on Linux stands still (clock_gettime(2)). Ticks and
+slots use the *wall clock*, which all replicas share.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What the runtime asks of time; tests put their own in its place."""
+    """The clocks of a machine; tests use clocks of their own."""
 
     def boot(self) -> float:
-        """Seconds on a clock that never jumps and counts suspend; its zero means nothing."""
+        """Return seconds on a clock that never jumps and counts suspend; its zero has no meaning."""
         ...
 
     def wall(self) -> int:
-        """Microseconds since the epoch, UTC, as this machine believes."""
+        """Return microseconds since the epoch, UTC, by the clock of this machine."""
         ...
 
     def now(self) -> Now:
-        """Both clocks, read together."""
+        """Return both clocks, read together."""
         ...
 
 
-# On macOS the raw monotonic clock goes on during sleep; time.monotonic() does not (clock_gettime(3) there).
+# On macOS the raw monotonic clock goes on during a suspend, and time.monotonic() does not (clock_gettime(3)).
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", None))
 
 
 _boot = time.monotonic if BOOT_CLOCK is None else partial(time.clock_gettime, BOOT_CLOCK)
 
 
-# A named tuple's own `__new__` is a function in Python, and both clocks are read twice a tick.
+# Faster than `Now(...)`, whose `__new__` is a Python function; both clocks are read twice per tick.
 _as_now = partial(tuple.__new__, Now)  # pyright: ignore[reportUnknownMemberType]
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of this machine."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What rings when the earliest timer of a clock is due: a Linux timerfd, or the loop's own timers."""
+"""The alarm for the earliest timer of a clock: a Linux timerfd, or a timer of the event loop."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["Alarm", "LoopAlarm", "TimerFd"]
 
 
 class Alarm(Protocol):
-    """Rings once, at or after the moment it was last set to, and when its clock was set."""
+    """Calls its `Ring` once, at or after the moment it was last set to, and when its clock was set."""
 
     def set(self, when: float) -> None: ...
 
     def close(self) -> None: ...
 
     def abandon(self) -> None:
-        """Never ring again, and leave the operating system's timer alone: in a forked child it is the parent's too."""
+        """Stop calling, and do not touch the operating system's timer, which a forked child shares with its parent."""
         ...
 
 
 class Ring(Protocol):
-    """What an alarm calls; `stepped`: since somebody set its clock."""
+    """The callback of an alarm. `stepped`: it is called because the clock was set."""
 
     def __call__(self, *, stepped: bool = False) -> None: ...
 
 
 class LoopAlarm:
-    """On `loop.call_later`, in sleeps of at most `longest` seconds: for injected clocks, and where there is no timerfd.
+    """An alarm on `loop.call_later`, in sleeps of at most `longest` seconds, for systems and clocks without a timerfd.
 
-    `now` reads the clock, of whose units `unit` make a second.
+    `now` reads the clock; `unit` is the number of its units in a second.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LoopAlarm:
         self._now = now
         self._unit = unit
         self._longest = longest
-        self._seen = 0.0  # what the clock showed last; if it shows less it was set back, which a timerfd would tell
+        self._seen = 0.0  # by the clock; if it shows less later, it was set back
         self._stepped = False
         self._handle: asyncio.TimerHandle | None = None
 
@@ -72,9 +72,9 @@ class LoopAlarm:
 
 
 class TimerFd:
-    """On a timerfd (timerfd_create(2)) of one of the system's clocks, of whose units `unit` make a second.
+    """An alarm on a timerfd (timerfd_create(2)) of a system clock; `unit` is the number of its units in a second.
 
-    Raises `OSError` where the kernel has none to give, `AttributeError` where the C library does not know the call.
+    Raises `OSError` if the kernel refuses a timerfd, and `AttributeError` if the C library does not have the call.
     """
 
     __slots__ = ("_armed", "_fd", "_loop", "_nanoseconds", "_ring", "_settime")
@@ -89,7 +89,7 @@ class TimerFd:
 
     def set(self, when: float) -> None:
         self._armed = True
-        self._set_to(max(int(when * self._nanoseconds) + 1, 1))  # never early; and 0 would disarm it
+        self._set_to(max(int(when * self._nanoseconds) + 1, 1))  # rounded up, so never early; 0 would disarm it
 
     def _ready(self) -> None:
         self._armed = False
@@ -97,7 +97,7 @@ class TimerFd:
             self._ring()
         finally:
             if not self._armed:
-                self._set_to(0)  # nobody waits; what sets the descriptor also makes it unreadable
+                self._set_to(0)  # no timer waits, and setting the descriptor makes it unreadable
 
     def _set_to(self, nanoseconds: int) -> None:
         try:
@@ -105,7 +105,7 @@ class TimerFd:
         except OSError as error:
             if error.errno != errno.ECANCELED:
                 raise
-            # The clock was set since the last call, which the kernel reports once. The timer is set all the same.
+            # The clock was set since the last call. The kernel reports that once, and has set the timer nevertheless.
             self._loop.call_soon(partial(self._ring, stepped=True))
 
     def close(self) -> None:
@@ -121,8 +121,12 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _timerfd(clock_id: int) -> tuple[Callable[[int], None], int]:
-    """A non-blocking timerfd, and what sets it to a moment of its clock in nanoseconds; 0 disarms it."""
-    # A step of the wall clock makes the descriptor readable at once; the flag is ignored for other clocks.
+    """Return a non-blocking timerfd and the function that sets it to a moment of its clock in nanoseconds.
+
+    0 disarms the timerfd.
+    """
+    # With `cancel_on_set`, a step of the wall clock makes the descriptor readable at once; other clocks ignore the
+    # flag.
     absolute, cancel_on_set = 1, 2
     if sys.version_info >= (3, 13):
         fd = os.timerfd_create(clock_id, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
@@ -139,7 +143,7 @@ def _timerfd(clock_id: int) -> tuple[Callable[[int], None], int]:
     if fd < 0:
         raise OSError(ctypes.get_errno(), "timerfd_create")
     timerfd_settime = libc.timerfd_settime
-    value = (ctypes.c_long * 4)()  # struct itimerspec: no interval, then the moment, each in seconds and nanoseconds
+    value = (ctypes.c_long * 4)()  # struct itimerspec: no interval, then the moment, in seconds and nanoseconds
 
     def settime(when: int) -> None:
         value[2], value[3] = divmod(when, 1_000_000_000)

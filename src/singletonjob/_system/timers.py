@@ -1,8 +1,8 @@
-"""Precise wake-ups on the job loop: at a moment of the boot clock, or at a wall-clock instant; never early.
+"""Precise timers on the job loop, for a moment of the boot clock or an instant of the wall clock. They are never early.
 
-asyncio's own timers round up to whole milliseconds (epoll_wait(2)), uvloop's fire early, and both stand still while
-the machine is suspended. On Linux one timerfd per clock serves all jobs of a loop: a heap holds the due times, the
-descriptor is set to the earliest. Elsewhere `loop.call_later` serves, in cut sleeps.
+The timers of asyncio round up to whole milliseconds (epoll_wait(2)), those of uvloop fire early, and both stand still
+while the machine is suspended. On Linux one timerfd per clock serves all jobs of a loop: a heap holds the due times,
+and the timerfd is set to the earliest one. Elsewhere `loop.call_later` is used, in short sleeps.
 """
 
 from __future__ import annotations
@@ -27,55 +27,56 @@ if TYPE_CHECKING:
 __all__ = ["Timer", "Timers"]
 
 LONGEST_SLEEP = 30.0
-"""Where the clock cannot tell of a step, look at it at least this often, in seconds."""
+"""Seconds after which a clock that does not report steps is read again."""
 
 
 class Timer:
-    """One wake-up to come, at the time that it was last set to; one that has come or was cancelled may be set again."""
+    """A call of `callback` at the time that was last set. A timer that fired or was cancelled can be set again."""
 
     __slots__ = ("_queue", "callback", "number")
 
     def __init__(self, queue: _Queue, callback: Callable[[], None]) -> None:
         self._queue = queue
         self.callback: Callable[[], None] = callback
-        self.number: int = 0  # of its entry in the heap; 0: it waits for nothing; an entry of another number is void
+        self.number: int = 0  # of its entry in the heap, 0: none; entries with another number are stale
 
     def set(self, when: float) -> None:
         queue = self._queue
         heap = queue.heap
         if self.number:
-            queue.void += 1
+            queue.stale += 1
         queue.count = self.number = number = queue.count + 1
-        if queue.void > 64 and queue.void > len(heap) // 2:
-            # A run's time limit is set with each run and hardly ever reached; they must not pile up.
+        if queue.stale > 64 and queue.stale > len(heap) // 2:
+            # The time limit of a run is set with each run and hardly ever reached, so stale entries would pile up.
             heap[:] = [entry for entry in heap if entry[2].number == entry[1]]
             heapq.heapify(heap)
-            queue.void = 0
-        if when <= queue.ringing:
-            # Else an overdue one that is set again and again would keep those behind it, a fence say, from their turn.
+            queue.stale = 0
+        if when <= queue.firing:
+            # Timers re-armed during this pass wait for the next one. Otherwise an overdue timer that keeps re-arming
+            # would starve the timers behind it, for example a fence.
             queue.meanwhile.append((when, number, self))
             return
         heapq.heappush(heap, (when, number, self))
-        # The entry and not the timer: an older entry of it, now void, may still be first, with others before `when`.
-        if heap[0][1] == number and queue.ringing == -inf:
+        # Compare heap entries, not timers: the first entry may be a stale one of this same timer.
+        if heap[0][1] == number and queue.firing == -inf:
             queue.alarm.set(when)
 
     def cancel(self) -> None:
         if self.number:
             self.number = 0
-            self._queue.void += 1
+            self._queue.stale += 1
 
 
 class _Queue:
-    """The wake-ups of one clock, earliest first."""
+    """The timers of one clock, earliest first."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.heap: list[tuple[float, int, Timer]] = []
         self.count = 0
-        self.ringing = -inf  # up to when it rings just now
-        self.meanwhile: list[tuple[float, int, Timer]] = []  # set while it rings, and due already
-        self.void: int = 0
+        self.firing = -inf  # the timers due by then are being called
+        self.meanwhile: list[tuple[float, int, Timer]] = []  # set during that pass, and due already
+        self.stale: int = 0
         self.alarm: Alarm
 
     def at(self, when: float, callback: Callable[[], None]) -> Timer:
@@ -83,22 +84,22 @@ class _Queue:
         timer.set(when)
         return timer
 
-    def ring(self, *, stepped: bool = False) -> None:
-        """Call what is due; after a step of the clock everything, since each sleeper must look at it anew."""
+    def fire(self, *, stepped: bool = False) -> None:
+        """Call each timer that is due; after a step of the clock all timers, because each caller must check again."""
         heap = self.heap
-        # What is set meanwhile needs no alarm of its own: it is set once, for the earliest.
-        self.ringing = now = inf if stepped else self.now()
+        # Timers set during the pass need no alarm of their own: it is set once, at the end, for the earliest.
+        self.firing = now = inf if stepped else self.now()
         try:
-            # Those set meanwhile wait for the next turn of the loop, however early they want to be called.
+            # Timers set during the pass wait for the next turn of the loop, even if they are due.
             while heap and (heap[0][0] <= now or heap[0][2].number != heap[0][1]):
                 _, number, timer = heapq.heappop(heap)
                 if timer.number == number:
                     timer.number = 0
                     timer.callback()
                 else:
-                    self.void -= 1
+                    self.stale -= 1
         finally:
-            self.ringing = -inf
+            self.firing = -inf
             while self.meanwhile:
                 heapq.heappush(heap, self.meanwhile.pop())
             if heap:
@@ -106,13 +107,13 @@ class _Queue:
 
 
 class Timers:
-    """The wake-ups of one loop.
+    """The timers of one loop.
 
-    `at_boot(when, callback)` calls back at or after `when`, in seconds on the boot clock; `at_wall(when, callback)` at
-    or after an instant in microseconds since the epoch, or when the wall clock was set. Both give the `Timer`,
-    which whoever waits again and again sets again.
-    `longest_boot_sleep` bounds a sleep on the boot clock, in seconds, where the loop's own timers must serve: they
-    stand still in a suspend, and the fence must notice soon after it.
+    `at_boot(when, callback)` calls back at or after `when`, in seconds on the boot clock. `at_wall(when, callback)`
+    calls back at or after an instant in microseconds since the epoch, and when the wall clock was set. Both return the
+    `Timer`, which can be set again.
+    `longest_boot_sleep` limits a sleep on the boot clock, in seconds, if the timers of the loop are used. Those stand
+    still during a suspend, and the fence must notice the suspend soon afterwards.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, *, longest_boot_sleep: float) -> None:
@@ -122,21 +123,21 @@ class Timers:
         self.at_wall: Callable[[float, Callable[[], None]], Timer] = self._wall.at
         if sys.platform == "linux" and isinstance(clock, SystemClock):
             with suppress(OSError, AttributeError, NotImplementedError):
-                self._boot.alarm = TimerFd(loop, self._boot.ring, time.CLOCK_BOOTTIME, unit=1)
+                self._boot.alarm = TimerFd(loop, self._boot.fire, time.CLOCK_BOOTTIME, unit=1)
                 try:
-                    self._wall.alarm = TimerFd(loop, self._wall.ring, time.CLOCK_REALTIME, unit=1_000_000)
+                    self._wall.alarm = TimerFd(loop, self._wall.fire, time.CLOCK_REALTIME, unit=1_000_000)
                 except BaseException:
                     self._boot.alarm.close()
                     raise
                 return
-        self._boot.alarm = LoopAlarm(loop, self._boot.ring, clock.boot, unit=1, longest=longest_boot_sleep)
-        self._wall.alarm = LoopAlarm(loop, self._wall.ring, clock.wall, unit=1_000_000, longest=LONGEST_SLEEP)
+        self._boot.alarm = LoopAlarm(loop, self._boot.fire, clock.boot, unit=1, longest=longest_boot_sleep)
+        self._wall.alarm = LoopAlarm(loop, self._wall.fire, clock.wall, unit=1_000_000, longest=LONGEST_SLEEP)
 
     def close(self) -> None:
         self._boot.alarm.close()
         self._wall.alarm.close()
 
     def abandon(self) -> None:
-        """Call back no more, and touch memory alone: in a forked child, whose descriptors are its parent's too."""
+        """Stop calling back, and change memory only. For a forked child, which shares its descriptors."""
         self._boot.alarm.abandon()
         self._wall.alarm.abandon()

@@ -1,40 +1,22 @@
-"""A thread of its own for calls that may block: sync bodies, file I/O of a store, name look-ups; and where another
-thread is.
+"""Daemon threads for calls that may block: sync bodies, file I/O of a store, name look-ups.
 
-Unlike an executor's threads, this one is a daemon: neither the interpreter's exit nor anybody else ever waits for a
-call that does not come back.
+Unlike the threads of an executor they are daemons, so that nothing waits for a call that does not return, not even the
+exit of the interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import threading
 from concurrent.futures import Executor, Future
-from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, TypeVarTuple
-
-from .clock import SystemClock
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable
+    from collections.abc import Callable
 
-__all__ = ["DaemonThreads", "DaemonWorker", "PatientLoop", "run_patiently", "slow_look_up", "where"]
-
-LOOK_UPS = 8
-"""So many name look-ups of one loop may hang at once; each of them costs a thread."""
-
-LATE_ANSWER_LASTS = 15.0
-"""Seconds for which the answer of a look-up that was given up may be used: longer than a replica backs off at default
-settings (12 s), because an answer that is gone by the next call is of no use."""
-
-SLOW_LOOK_UP = "looking up the name"
-"""What the note begins with that a look-up leaves on the cancellation that ends its call."""
-
-LookUp: TypeAlias = "asyncio.Task[tuple[Any, float]]"
-"""The answer, and when it came, on the boot clock."""
+__all__ = ["DaemonThreads", "DaemonWorker", "where"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class DaemonWorker:
-    """Runs functions one at a time, in order, on one daemon thread that starts with the first of them."""
+    """Runs functions one after the other on one daemon thread, which starts with the first function."""
 
     __slots__ = ("_calls", "_name", "_thread")
 
@@ -53,15 +35,15 @@ class DaemonWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread exists: it has been started, and has not ended after `stop`."""
+        """True if the thread has been started and has not ended after `stop`."""
         return self._thread is not None and self._thread.is_alive()
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """What `function(*args)` returns or raises, run on the thread. The caller's context is not copied.
+        """Return or raise what `function(*args)` does on the thread. The caller's context is not copied.
 
-        Cancellation ends the wait at once: a call that has begun goes on and its outcome is forgotten, one that waits
-        for its turn is never made. Must not be called after `stop`. Raises `RuntimeError` if the thread cannot be
-        started; the call is not made then, and the next one tries to start the thread again.
+        Cancellation ends the wait at once: a call that has begun goes on, and its outcome is ignored; a call that has
+        not begun is never made. Must not be called after `stop`. Raises `RuntimeError` if the thread cannot be started;
+        then the call is not made, and the next call tries to start the thread again.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[T, None] | tuple[None, BaseException]] = loop.create_future()
@@ -80,7 +62,7 @@ class DaemonWorker:
                 outcome = None, error
             try:
                 loop.call_soon_threadsafe(settle, outcome)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, so nothing waits for the outcome
                 return
             finally:
                 del outcome  # see below
@@ -91,14 +73,14 @@ class DaemonWorker:
             try:
                 raise error
             finally:
-                # A traceback whose frames name the error is a cycle: the body's locals would wait for a collection.
+                # A traceback whose frames name the error is a cycle, which would keep the body's locals alive.
                 del error, future, settle, call
-        return value  # type: ignore[return-value]  # the pair's other half says that this one is a T
+        return value  # type: ignore[return-value]  # `error` is None, so this is a T
 
     def stop(self, last: Callable[[], object] | None = None) -> None:
-        """End the thread after the calls made so far, and after `last`. Does not wait.
+        """End the thread after the calls made so far and after `last`. Does not wait.
 
-        If the thread was never started, `last` is called here, so that it needs none.
+        If the thread was never started, `last` is called here.
         """
         if self._thread is not None:
             if last is not None:
@@ -108,7 +90,7 @@ class DaemonWorker:
             last()
 
     def post(self, call: Callable[[], object]) -> None:
-        """Have the thread make this call, which must not raise. Raises `RuntimeError` if there can be no thread."""
+        """Run this call, which must not raise, on the thread. Raises `RuntimeError` if the thread cannot be started."""
         if self._thread is None:
             thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
             thread.start()
@@ -116,108 +98,14 @@ class DaemonWorker:
         self._calls.put(call)
 
 
-class PatientLoop(asyncio.SelectorEventLoop):
-    """A loop on which a name look-up that hangs is waited for by nobody but its caller.
-
-    asyncio's own look-up goes to an executor, whose threads the interpreter joins when it exits: for as long as the
-    system's resolver takes, minutes where it tries several servers and search domains.
-
-    A look-up goes on when its call is given up, and the next call for the same name takes it over. Otherwise a resolver
-    that is slower than the calls are patient would never be of use. That call looks the name up anew as well, so that a
-    look-up that hangs delays nobody, and takes the first answer. An answer is used for one call only.
-
-    `boot` is the boot clock.
-    """
-
-    def __init__(self, boot: Callable[[], float] = SystemClock.boot) -> None:
-        super().__init__()
-        self._boot = boot
-        self._looking_up: set[DaemonWorker] = set()
-        self._given_up: dict[Hashable, set[LookUp]] = {}
-
-    async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
-        """As that of asyncio; raises `socket.gaierror` also while too many look-ups hang, and if there is no thread for
-        this one. See `slow_look_up` for a call that is cancelled meanwhile."""
-        name = (host, port, *sorted(hints.items()))
-        earlier = self._given_up.pop(name, set())
-        for look_up in earlier:
-            if (answer := self._late_answer(look_up)) is not None:
-                return answer
-        waiting = {look_up for look_up in earlier if not look_up.done()}
-        own: LookUp | None = None
-        if len(self._looking_up) < LOOK_UPS:
-            own = self.create_task(self._look_up(partial(socket.getaddrinfo, host, port, **hints)))
-            own.add_done_callback(_retrieved)
-            waiting.add(own)
-        elif not waiting:
-            raise socket.gaierror(socket.EAI_AGAIN, f"{LOOK_UPS} name look-ups hang")
-        begun = self.time()
-        try:
-            while True:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for look_up in done:
-                    if look_up is own or not waiting or look_up.exception() is None:
-                        return look_up.result()[0]
-        except asyncio.CancelledError as error:
-            self._given_up.setdefault(name, set()).update(waiting)
-            error.add_note(f"{SLOW_LOOK_UP} {host} took longer than {self.time() - begun:.2g} s")
-            raise
-
-    async def _look_up(self, look: Callable[[], Any]) -> tuple[Any, float]:
-        """What `look` returns, and when it did. Each has a thread of its own, so that none delays the next one."""
-        worker = DaemonWorker("singletonjob-look-up")
-
-        def look_and_leave() -> tuple[Any, float]:
-            try:
-                return look(), self._boot()
-            finally:
-                self._looking_up.discard(worker)
-
-        self._looking_up.add(worker)
-        try:
-            return await worker.run(look_and_leave)
-        except RuntimeError as error:
-            self._looking_up.discard(worker)
-            raise socket.gaierror(socket.EAI_AGAIN, f"a name look-up needs a thread: {error}") from error
-        finally:
-            worker.stop()
-
-    def _late_answer(self, look_up: LookUp) -> Any:
-        """What a look-up that was given up has found since; None if it still goes on, failed, or is too long ago."""
-        if not look_up.done() or look_up.exception() is not None:
-            return None
-        answer, ended = look_up.result()
-        return answer if self._boot() - ended <= LATE_ANSWER_LASTS else None
-
-
-def _retrieved(look_up: LookUp) -> None:
-    """Fetch the outcome, so that asyncio does not complain of a failure that nobody waited for."""
-    if not look_up.cancelled():
-        look_up.exception()
-
-
-def slow_look_up(error: BaseException) -> str:
-    """Which name was being looked up when a call was cancelled, and for how long; '' if none was.
-
-    `error` is what became of the cancellation on its way up, such as the `TimeoutError` of `asyncio.timeout`.
-    """
-    one: BaseException | None = error
-    while one is not None:
-        for note in getattr(one, "__notes__", ()):
-            if note.startswith(SLOW_LOOK_UP):
-                return str(note)
-        one = one.__cause__ or one.__context__
-    return ""
-
-
 class DaemonThreads(Executor):
-    """An executor that starts a daemon thread for each call, so that nobody waits for the call at exit.
+    """An executor that starts a daemon thread for each call, so that the exit of the program does not wait for it.
 
-    An executor, because a loop in virtual time knows the calls of those.
+    It is an executor because a loop in virtual time counts the calls of executors.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call `fn` in a thread of its own. Raises `RuntimeError` where no thread can be started."""
+        """Call `fn` in a new thread. Raises `RuntimeError` if no thread can be started."""
         future: Future[T] = Future()
 
         def call() -> None:
@@ -230,21 +118,15 @@ class DaemonThreads(Executor):
         return future
 
 
-def run_patiently(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, on a `PatientLoop`."""
-    with asyncio.Runner(loop_factory=PatientLoop) as runner:
-        return runner.run(main)
-
-
 def _serve(calls: SimpleQueue[Callable[[], object] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        call = None  # else the last call's arguments live until the next one comes
+        call = None  # otherwise the arguments of this call live until the next one
 
 
 def where(thread: int) -> str:
-    """The place in the code where that thread is."""
-    # The one way to see another thread's stack, private by name only.
+    """Return the place in the code where that thread is."""
+    # There is no other way to see the stack of another thread.
     frame = sys._current_frames().get(thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame is None:
         return "an unknown place"

@@ -16,8 +16,8 @@ from .._jobs.options import resolve
 from .._jobs.sources import told
 from .._jobs.timing import schedule_warnings
 from .._reporting.log_lines import NO_JOBS
-from .._system.worker_threads import run_patiently
 from ..stores import from_url
+from ..stores.name_look_ups import run_patiently
 from .instants import iso
 from .loading import app_arguments, load_app, store_arguments
 from .upcoming import following, when

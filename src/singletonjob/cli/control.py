@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._core.errors import StoreError
-from .._system.worker_threads import run_patiently
 from ..control import Control, control_of
+from ..stores.name_look_ups import run_patiently
 from .pauses import paused, paused_object, seconds
 from .target import SOURCES, job_arguments, jobs_named, resolved_target
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.errors import StoreError
 from .._core.protocol import JobView
-from .._system.worker_threads import run_patiently
 from ..stores import from_url
 from ..stores.memory import MemoryStore
+from ..stores.name_look_ups import run_patiently
 from .status_rows import Seen, as_object, table
 from .target import SOURCES, resolved_target, target_arguments
 

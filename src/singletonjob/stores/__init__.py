@@ -1,8 +1,8 @@
-"""The store's side of a lease: what it must do, and where a URL leads.
+"""The stores of leases, and the URLs that name them.
 
-A store is thin. It carries out one batch of requests at a time, atomically per job, and says what came of it; who
-asks when, and what an answer means, is decided by the elector. The rules that every store follows are written once,
-in `stores.rules`; a store in another language (Lua, SQL) is checked against them.
+A store is thin. It carries out one batch of requests at a time, atomically per job, and returns the verdicts. The
+elector decides when to send a request and what an answer means. `stores.rules` defines the rules of all stores; a store
+in another language (Lua) is compared with them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LeaseStore", "described", "from_url"]
 
 
 def from_url(url: str) -> LeaseStore:
-    """The store that `url` names; nothing is opened or connected yet.
+    """Return the store that `url` names, without opening or connecting anything.
 
     `memory` is one store per process, for tests. `sqlite` is a file in the user's home directory,
     `sqlite:///relative/path` or `sqlite:////absolute/path` a file of your choice, for the processes of one machine.
@@ -68,7 +68,7 @@ def from_url(url: str) -> LeaseStore:
 
 
 def described(store: str | LeaseStore) -> tuple[str, list[str]]:
-    """A store's name for people, without a password, and what to warn of before an app starts on it."""
+    """Return a store's name without a password, and the warnings for an app that starts on it."""
     name = told("store", store) if isinstance(store, str) else type(store).__name__
     if name.lower() == "sqlite":
         from .sqlite.place import default_path, in_container
@@ -83,6 +83,6 @@ def described(store: str | LeaseStore) -> tuple[str, list[str]]:
 
 
 def _name(url: str) -> str:
-    """What can be said of a URL that cannot be read: whatever follows the scheme may hold a password."""
+    """Return the part of an unreadable URL that can be shown: whatever follows the scheme may hold a password."""
     scheme, colon, _ = url.strip().partition(":")
     return repr(f"{scheme}:..." if colon else scheme)

@@ -1,4 +1,4 @@
-"""One call of a store. The store may be the user's own code, and whatever it does wrong is a call without an answer."""
+"""One call of a store. The store may be the user's code, and each of its faults is a call without an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS = (Granted, Renewed, Refused, Barred, Released, Claimed, NotClaimed, Fa
 
 
 async def exchange(store: LeaseStore, batch: Batch) -> Reply:
-    """The store's reply to a batch. Raises `StoreError` for what a store must not return, and what it raises.
+    """Return the store's reply to a batch. Raises what the store raises, and `StoreError` for an invalid reply.
 
     A `SystemExit` would end the thread of the loop, so it is a `StoreError` here.
     """
@@ -44,9 +44,9 @@ async def exchange(store: LeaseStore, batch: Batch) -> Reply:
 
 
 async def outcome(call: asyncio.Future[Reply], seconds: float) -> tuple[Reply | None, str]:
-    """The reply to a call; None and what went wrong, if there is none within `seconds`.
+    """Return the reply to a call; None and the reason if there is none within `seconds`.
 
-    The call is never waited for beyond that, not even to unwind its cancellation.
+    After that the call is dropped at once, without waiting for it to clean up.
     """
     await asyncio.wait({call}, timeout=seconds)
     if not call.done():
@@ -71,11 +71,11 @@ async def close(store: LeaseStore) -> None:
 def _text(failure: BaseException) -> str:
     try:
         return str(failure) if isinstance(failure, StoreError) else shown(failure)
-    except Exception:  # a class of the user's
+    except Exception:  # of a class of the user
         return type(failure).__qualname__
 
 
 def _forget(call: asyncio.Future[Reply]) -> None:
-    """Fetch the outcome that nobody waits for any more, so that asyncio does not complain."""
+    """Fetch the outcome, so that asyncio does not log a failure that nothing awaited."""
     if not call.cancelled():
         call.exception()

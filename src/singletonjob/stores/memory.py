@@ -1,4 +1,4 @@
-"""Leases in this process's memory: for tests, and for a program that runs alone. The reference model of a store."""
+"""Leases in the memory of this process, for tests and for a program that runs alone. The reference of all stores."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["MemoryStore", "shared"]
 
 
 class MemoryStore:
-    """A store that every app of this process may use at once, each on its own event loop.
+    """A store for all apps of this process, each on its own event loop.
 
-    Leases end on `clock.boot()`. It has no connection to lose, so a reading is not needed before requests, and `close`
-    does nothing: the leases live as long as the object.
+    Leases expire on `clock.boot()`. There is no connection, so requests need no reading before them, and `close` does
+    nothing: the leases exist as long as the object.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -59,7 +59,7 @@ class MemoryStore:
             return Reply(clock=clock, verdicts=tuple(verdicts))
 
     async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
-        """See `LeaseStore.notices`. Releases and orders: a holder that dies takes this store with it."""
+        """See `LeaseStore.notices`. Reports releases and orders; a holder that dies takes this store with it."""
         listener = _Listener(project, asyncio.get_running_loop())
         with self._lock:
             self._listeners.add(listener)
@@ -89,7 +89,7 @@ class MemoryStore:
 
 
 class _Listener:
-    """Job names on their way to one subscriber's loop. `jobs` is guarded by the store's lock."""
+    """Job names for the loop of one subscriber. The store's lock guards `jobs`."""
 
     __slots__ = ("jobs", "loop", "project", "told")
 
@@ -103,11 +103,11 @@ class _Listener:
         self.jobs |= jobs
         try:
             self.loop.call_soon_threadsafe(self.told.set)
-        except RuntimeError:  # its loop is closed: it never ended its subscription and cannot hear any more
+        except RuntimeError:  # its loop was closed before the subscription ended
             return
 
 
 @cache
 def shared() -> MemoryStore:
-    """The one store of this process, which the URL `memory` names."""
+    """Return the store of this process that the URL `memory` names."""
     return MemoryStore()

@@ -1,7 +1,4 @@
-"""What operators ask of a store, and what the store answers.
-
-This is the public path of these names.
-"""
+"""The orders of operators and the store's answers. This is the public path of these names."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ HOST = re.compile(r"[\w.-]+(?::\d+)?(?:/\d*)?")
 
 
 def advice_on_url(url: str) -> str | None:
-    """Say what to write instead of a URL that names no store of ours; None if no known tool writes such a URL."""
+    """Return what to write instead of the store URL of another tool; None if no known tool uses such a URL."""
     text = url.strip()
     scheme, found, _ = text.partition("://")
     if found:

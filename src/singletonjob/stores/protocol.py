@@ -1,7 +1,4 @@
-"""What a replica and a store exchange: the vocabulary that a store of your own implements.
-
-This is the public path of these names.
-"""
+"""The requests, verdicts and the interface that a store implements. This is the public path of these names."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""The rules of a lease, as one pure function over one job's record. All stores follow it.
+"""The rules of a lease, as one pure function over the record of one job. All stores follow them.
 
-A store in Python calls `apply` inside its own atomic step; a store in another language (Lua, SQL) carries the same
-rules and is compared with this one, verdict by verdict.
+A store in Python calls `apply` inside an atomic step. A store in another language (Lua) implements the same rules, and
+tests compare it with this module, verdict by verdict.
 
-Two clocks appear. `clock` is the store's lease clock, on which leases end: it must not jump; its zero means nothing.
-`wall` is the store's wall clock, for slots and tokens. Both in microseconds.
+`clock` is the store's lease clock, on which leases expire. It must not jump, and its zero has no meaning. `wall` is the
+store's wall clock, for slots and tokens. Both are in microseconds.
 
-What holds, whoever asks in whatever order and however late (numbers of DESIGN's promises in brackets):
+These rules hold for requests of any replica, in any order, however late they arrive (promises in brackets):
 
-- at most one term of a job is in force, and only its holder extends it (S1); the holder's expiry counts, never the
-  asker's;
-- tokens grow from term to term, across release and expiry (S5);
-- a renewal never acquires, a release never ends a term above its number, and both name the whole holder (S4);
-- a slot is claimed by at most one term, and never again once a later one was (S6);
-- an operator's order changes no lease: it bars from asking for one, and asks the holder to give it back.
+- At most one term of a job is in force, and only its holder extends it (S1). The holder's expiry counts, never that of
+  the requesting replica.
+- Tokens grow from term to term, across release and expiry (S5).
+- A renewal never acquires, a release never ends a term above its number, and both compare the complete holder (S4).
+- A slot is claimed by at most one term, and never again after a later slot was claimed (S6).
+- An order of an operator changes no lease. It bars acquisitions, and requests the holder to release.
 
-A little over 300 lines, because these rules are one function that other languages carry, too.
+This file has more than 300 lines because the rules are one function, which is compared with other languages.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD", "Record", "apply", "changes", "is_news", "view", "with_run"]
 
 AHEAD = 600_000_000
-"""A slot further ahead of the store's wall clock than this (10 minutes, in microseconds) came from a wrong clock."""
+"""A slot that is further ahead of the store's wall clock (10 minutes, in microseconds) comes from a wrong clock."""
 
 RESIGNS = 10_000_000
-"""For so long a node that was told to step down stays away from a lease without an end, in microseconds."""
+"""Microseconds for which a node that stepped down stays away from a lease that has no expiry."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What the store keeps of one job. A job never seen is `Record()`.
+    """The state of one job in the store. A job that the store never saw is `Record()`.
 
-    `holder` has the lease until `expires` (lease clock), by its acquisition numbered `seq`; `token` and `since` (wall)
-    are those of the newest term, `slot`, `slot_token`, `mark` and `done` as in `JobState`. `ended` is the wall time of
-    the last known end of a run. `off`: nothing is owed up to that wall time; negative: switched off since then.
-    `paused`, `resign`, `trigger` and `triggered` are the texts of `orders`; `orders` counts the orders that changed
-    one, for stores whose notices come from looking. `released` is the token of the last term that was given back; a
-    store that knows a holder to be dead sets it to that holder's token. `run` is `outcome;runs;failures;good` of
-    `JobView`, where `good` is empty if the last run ended well; `finished` is `id;outcome` of the newest trigger whose
-    run has ended.
+    `holder` has the lease until `expires` (lease clock), by its acquisition with the number `seq`. `token` and `since`
+    (wall) belong to the newest term; `slot`, `slot_token`, `mark` and `done` are as in `JobState`. `ended` is the wall
+    time of the last known end of a run. `off`: slots up to that wall time do not run any more; negative: switched off
+    since then. `paused`, `resign`, `trigger` and `triggered` are the texts of `orders`. `orders` counts the orders that
+    changed something, for stores that poll for notices. `released` is the token of the last released term; a store that
+    knows that a holder is dead sets it to the token of that holder. `run` is `outcome;runs;failures;good` of `JobView`,
+    where `good` is empty if the last run ended well. `finished` is `id;outcome` of the newest trigger whose run has
+    ended.
     """
 
     holder: str | None = None
@@ -104,10 +104,7 @@ class Record:
 
 
 def apply(record: Record, request: Request, *, node: str, clock: int, wall: int) -> Verdict:
-    """Carry out `request` of the replica `node` on `record`, which changes, and return what came of it.
-
-    Never raises for anything that a replica can ask.
-    """
+    """Carry out `request` of the replica `node`, change `record`, and return the verdict. Never raises."""
     if record.expires is not None and record.expires <= clock:
         record.holder = record.expires = None
     match request:
@@ -132,9 +129,9 @@ def apply(record: Record, request: Request, *, node: str, clock: int, wall: int)
 
 
 def view(job: str, record: Record, *, clock: int, wall: int, listeners: int | None = None) -> JobView | None:
-    """The record as people look at it; None for one that nobody ever led or paused.
+    """Return the record as people see it; None if nobody ever led or paused the job.
 
-    `listeners`: so many replicas of the project run now, the leader included.
+    `listeners` is the number of running replicas of the project, the leader included.
     """
     if not record.token and not record.orders:
         return None
@@ -151,7 +148,7 @@ def view(job: str, record: Record, *, clock: int, wall: int, listeners: int | No
 
 
 def with_run(seen: JobView, run: str) -> JobView:
-    """Return the view with what a leader reported of its runs, in the form of `Record.run`."""
+    """Return the view with a leader's report on its runs added, given in the form of `Record.run`."""
     outcome, runs, failures, good = (run.split(";") + [""] * 4)[:4]
     return seen._replace(
         outcome=outcome,
@@ -162,7 +159,7 @@ def with_run(seen: JobView, run: str) -> JobView:
 
 
 def changes(verdict: Verdict) -> bool:
-    """Whether the request behind `verdict` may have changed what must be kept; a lapsed lease need not be cleared."""
+    """Return True if the request may have changed the record; an expired lease need not be cleared."""
     if isinstance(verdict, Released):
         return verdict.mine
     if isinstance(verdict, Ordered):
@@ -171,7 +168,7 @@ def changes(verdict: Verdict) -> bool:
 
 
 def is_news(verdict: Verdict) -> bool:
-    """Whether somebody should look at the job behind `verdict`: a notice is due."""
+    """Return True if a notice is due, because replicas should poll the job."""
     return verdict.mine if isinstance(verdict, Released) else isinstance(verdict, Ordered) and verdict.changed
 
 
@@ -182,10 +179,10 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     if paused is not None:
         seconds = None if paused.until is None else (paused.until - wall) / 1e6
         return Barred("paused", seconds, mine=record.holder == node, said=paused.said)
-    # No lease lasts longer than that, so an order that would has been given when the clock was ahead.
+    # No lease lasts longer than that. Such an order was given while the clock was ahead, and does not count.
     if resigned is not None and resigned <= max(request.lock_expiry, RESIGNS / 1e6):
         return Barred("resigned", resigned, mine=record.holder == node)
-    # A holder that asks anew never got the answer to its first request: what was true then still counts.
+    # A holder that requests again never got the first answer, so the state before its first request still counts.
     released = record.released if record.holder == node or record.token == record.released else 0
     record.resign = ""
     record.holder = node
@@ -195,11 +192,11 @@ def _acquire(record: Record, request: Acquire, node: str, clock: int, wall: int)
     record.since = wall
     if record.off is None:
         if record.slot is None:
-            record.off = wall  # never seen before: slots of the time before it existed are not owed
+            record.off = wall  # a new job: earlier slots do not run
     elif record.off < 0:
         record.off = wall
     if record.ended is not None:
-        record.ended = min(record.ended, wall)  # else a clock that was ahead once would hold an interval job back
+        record.ended = min(record.ended, wall)  # otherwise a clock that was ahead once would delay an interval job
     return Granted(token=record.token, state=_state(record, wall, released=released))
 
 
@@ -210,7 +207,7 @@ def _renew(record: Record, request: Renew, node: str, clock: int, wall: int) -> 
     _progress(record, request.progress, wall)
     paused = pause_in_force(record.paused, wall)
     if record.off is not None and record.off < 0 and paused is None:
-        record.off = wall  # a pause that this term outlived is over: what comes now is owed
+        record.off = wall  # the pause ended during this term, so slots count from now on
     trigger = trigger_in_force(record.trigger, wall)
     if paused is not None:
         return Renewed("paused", trigger, paused.said)
@@ -236,7 +233,7 @@ def _claim(record: Record, request: ClaimSlot, wall: int) -> Verdict:
     stored = _stored_slot(record, wall)
     if stored is not None:
         if request.slot == stored and record.slot_token == request.token:
-            return Claimed()  # asked again because the first answer was lost
+            return Claimed()  # requested again because the first answer was lost
         if request.slot <= stored:
             return NotClaimed(why="taken", wall=wall)
     record.slot, record.slot_token, record.mark = request.slot, request.token, request.mark
@@ -245,7 +242,7 @@ def _claim(record: Record, request: ClaimSlot, wall: int) -> Verdict:
 
 def _take(record: Record, request: TakeTrigger, wall: int) -> Verdict:
     outcome = f"{request.id};{request.token};{'busy' if request.busy else 'started'}"
-    if record.triggered != outcome:  # else asked again because the first answer was lost
+    if record.triggered != outcome:  # otherwise requested again because the first answer was lost
         if trigger_in_force(record.trigger, wall) != request.id:
             return NotClaimed(why="taken", wall=wall)
         record.trigger, record.triggered = "", outcome
@@ -260,7 +257,7 @@ def _order(record: Record, order: Order, paused: Paused | None, clock: int, wall
             until = None if order.seconds is None else wall + _micros(order.seconds)
             record.paused = Paused(order.by, wall, until, order.reason).text
             if record.off is None or record.off >= 0:
-                record.off = -wall  # slots of the pause are not owed
+                record.off = -wall  # slots of the pause do not run
             return "paused"
         case Resume():
             if paused is None:
@@ -302,8 +299,8 @@ def _order(record: Record, order: Order, paused: Paused | None, clock: int, wall
                 return "led"
             if paused is not None:
                 return "is-paused"
-            # A token must stay below the clock's, and no replica's clock may be far enough behind to claim a slot that
-            # was claimed once (S5, S6).
+            # The tokens of a new record come from the clock and must be higher (S5), and no replica's clock may be so
+            # far behind that it claims a slot again (S6).
             if max(record.token, _stored_slot(record, wall) or 0, record.ended or 0) > wall - AHEAD:
                 return "recent"
             Record.__init__(record)
@@ -322,7 +319,7 @@ def _progress(record: Record, progress: Progress, wall: int) -> None:
     if progress.finished:
         record.finished = progress.finished
     if progress.outcome:
-        record.run = _run(record, progress, wall)  # before the end of the last run moves
+        record.run = _run(record, progress, wall)  # before `ended` changes
     if progress.ended_ago is not None:
         ended = wall - _micros(progress.ended_ago)
         if record.ended is None or ended > record.ended or record.ended > wall:
@@ -330,7 +327,7 @@ def _progress(record: Record, progress: Progress, wall: int) -> None:
 
 
 def _run(record: Record, progress: Progress, wall: int) -> str:
-    """The report in the form of `Record.run`; a term in which no run ended well keeps what was known before it."""
+    """Return the report in the form of `Record.run`. If no run of the term ended well, keep the earlier `good`."""
     good: int | str = ""
     if progress.outcome != "ok":
         before, _, _, kept = (record.run.split(";") + [""] * 4)[:4]
@@ -344,12 +341,12 @@ def _run(record: Record, progress: Progress, wall: int) -> str:
 
 
 def _stored_slot(record: Record, wall: int) -> int | None:
-    """The slot that bars earlier ones; one that a wrong clock put far ahead would bar all for as long as that."""
+    """Return the slot that bars earlier ones. A slot far ahead does not, because it comes from a wrong clock."""
     return record.slot if record.slot is not None and record.slot <= wall + AHEAD else None
 
 
 def _state(record: Record, wall: int, *, released: int) -> JobState:
-    """What a new leader reads. The slot is given as stored: the reader reports one that lies too far ahead."""
+    """Return the memory for a new leader. It includes a slot that is too far ahead, which the leader reports."""
     return JobState(
         wall=wall,
         slot=record.slot,

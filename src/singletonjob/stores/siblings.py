@@ -1,4 +1,4 @@
-"""Whether this process may be one of several that a server or a program has started alike."""
+"""Detect that this process may be one of several equal processes of a server or a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["may_have_siblings"]
 
 SERVERS = ("gunicorn.arbiter", "uwsgi")
-"""Modules that are loaded in each worker of these servers."""
+"""Modules that each worker of these servers has loaded."""
 
 _forked: list[int] = []
 

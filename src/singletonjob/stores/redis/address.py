@@ -1,4 +1,4 @@
-"""Where a Redis server is, and who to be there."""
+"""The address of a Redis server, with user and password."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Address", "Place", "address_from_url"]
 
 
 class Place(Protocol):
-    """Where a server is, or how it is found, and who to be there. Error texts name it by its `str`."""
+    """An address, or a way to find one, with user and password. Error texts show its `str`."""
 
     login: ClassVar[str]
-    """What to write where the server wants a password and there is none."""
+    """The advice for a server that requires a password."""
 
     primary: ClassVar[str]
-    """What to do when it turns out to be a replica."""
+    """The advice for a server that is a replica."""
 
     cluster: ClassVar[bool]
-    """Whether it is on a Cluster, where all keys of a project begin with a hash tag (`wire.prefix`)."""
+    """True on a Cluster, where all keys of a project begin with a hash tag (`wire.prefix`)."""
 
     @property
     def username(self) -> str | None: ...
@@ -33,15 +33,16 @@ class Place(Protocol):
     def password(self) -> str | None: ...
 
     async def connect(self, project: str, seconds: float) -> Link:
-        """A new connection to the server whose keys begin with `project`, logged in, within `seconds`; the caller
-        bounds the whole.
+        """Return a new connection, logged in, to the server of the project whose keys begin with `project`.
+
+        Connecting may take `seconds`; the caller limits everything together.
 
         Raises `StoreError`, the client's errors and `OSError`.
         """
         ...
 
     async def moved(self, link: Link, project: str, seconds: float) -> bool:
-        """Whether the project's server is now another one than that of `link`; False if nobody tells in time."""
+        """Return True if the project is now on another server than `link`; False if no server answers in time."""
         ...
 
 
@@ -51,7 +52,7 @@ def address_from_url(url: str) -> Address:
     percent-decoded once. The query may set `db` and, with TLS, redis-py's `ssl_ca_certs`, `ssl_certfile`,
     `ssl_keyfile`, `ssl_cert_reqs` and `ssl_check_hostname`.
 
-    Raises `ConfigError`; its text never holds what might be a password.
+    Raises `ConfigError`; its text never shows what may be a password.
     """
     parts = url_parts(url, known={"db"}, example=EXAMPLE)
     host, port = parts.hosts[0]

@@ -1,9 +1,9 @@
-"""The node of a Cluster that serves a project. All keys of a project begin with one hash tag, so they share one slot,
-and the Cluster is an address that may move, like that of a Sentinel's service.
+"""The node of a Cluster that serves a project.
 
-While a slot is on its way, the old node answers ASK or TRYAGAIN and the new one MOVED, so neither gives a lease. An
-exchange is then one without an answer, and is not sent again elsewhere: the new node has a clock and an up-time of its
-own, which a reading on the new connection must tell first (S4, S8).
+All keys of a project begin with one hash tag, so they share one slot, and the Cluster is an address that can move, like
+the service of a Sentinel. While a slot is being moved, the old node answers ASK or TRYAGAIN and the new one MOVED, so
+that neither grants a lease. Such an exchange has no usable answer, and is not sent to the other node: that node has its
+own clock and up-time, which must be read first, on a new connection (S4, S8).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["Cluster", "Node", "cluster_from_url", "master_of", "slot_of"]
 EXAMPLE = "redis+cluster://user:password@host1:6379,host2:6379"
 
 SLOTS = "CLUSTER SLOTS"
-"""And not CLUSTER SHARDS, which Redis 6.2 does not know."""
+"""CLUSTER SHARDS is not there in Redis 6.2."""
 
 
 def cluster_from_url(url: str) -> Cluster:
-    """Read `redis+cluster://user:password@host1:6379,host2:6379`: some nodes of the Cluster, through which the others
-    are found. `rediss`, `valkey` or `valkeys` may stand in front as in a plain URL, with the same query keys for TLS;
-    user and password are those of every node.
+    """Read `redis+cluster://user:password@host1:6379,host2:6379`, which names some nodes of the Cluster.
 
-    Raises `ConfigError`; its text never holds what might be a password.
+    The other nodes are found through them. `rediss`, `valkey` and `valkeys` are allowed as in a plain URL, with the
+    same query keys for TLS. User and password are the same on all nodes. Raises `ConfigError`; its text never shows
+    what may be a password.
     """
     parts = url_parts(url, known=(), example=EXAMPLE)
     database = parts.path.removeprefix("/")
@@ -45,7 +45,7 @@ def cluster_from_url(url: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node(Address):
-    """One node of a Cluster, and who to be there."""
+    """One node of a Cluster, with user and password."""
 
     login: ClassVar[str] = f"write {EXAMPLE}"
     primary: ClassVar[str] = "the Cluster's nodes are asked again for each new connection"
@@ -56,9 +56,9 @@ class Node(Address):
 
 
 class Cluster(MovingPlace):
-    """A `Place`: the node of the Cluster to which the `seeds` belong that serves the slot of a project.
+    """A `Place`: the node that serves the slot of a project in the Cluster of the `seeds`.
 
-    The masters are asked for it, and the seeds while no master is known or none answers. The owner itself must agree.
+    The masters are asked for it, or the seeds if no master is known or answers. The named node must agree.
     """
 
     login: ClassVar[str] = Node.login
@@ -85,8 +85,8 @@ class Cluster(MovingPlace):
                 )
             raise refusal(guide, reply, SLOTS)
         masters = {where: replace(self.server, host=where[0], port=where[1]) for where in _masters(reply, guide.host)}
-        # A master that did not answer stays behind the others. A seed may be another name of the owner, which is not
-        # the one to ask whether it still is.
+        # A master that did not answer stays behind the others. The seeds come last, because a seed may be another name
+        # of the owner, and the owner does not know whether it was replaced.
         known = [one for one in self._guides if one.where in masters]
         others = [one for one in masters.values() if one not in known]
         self._guides = [*known, *others, *(one for one in self.seeds if one.where not in masters)]
@@ -97,7 +97,7 @@ class Cluster(MovingPlace):
         return masters[where]
 
     async def _denies(self, found: Address, project: str, seconds: float) -> bool:
-        # Others hear of a moved slot seconds later than the two nodes that it concerns.
+        # The other nodes learn of a moved slot seconds later than the old and the new owner.
         try:
             return (await self._named_by(found, project, seconds)).where != found.where
         except StoreError:
@@ -105,21 +105,21 @@ class Cluster(MovingPlace):
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key (redis.io, "Redis cluster specification")."""
+    """Return the slot of a key (redis.io, "Redis cluster specification")."""
     from redis.crc import key_slot
 
     return int(key_slot(key.encode()))
 
 
 def master_of(slot: int, reply: Any, host: str) -> tuple[str, int] | None:
-    """Host and port of the master of a slot by the reply to CLUSTER SLOTS, None if there is none.
+    """Return host and port of the master of a slot, from the reply to CLUSTER SLOTS; None if there is none.
 
-    `host` is that of the node that replied, which may not know its own name.
+    `host` is the host of the node that replied, because a node may not know its own name.
     """
     return next(iter(_masters([part for part in reply if part[0] <= slot <= part[1]], host)), None)
 
 
 def _masters(reply: Any, host: str) -> list[tuple[str, int]]:
-    """Those of all slots, each once."""
+    """Return the masters of all slots, each of them once."""
     told = [((master[0] or b"").decode(), int(master[1])) for _, _, master, *_ in reply]
     return list(dict.fromkeys((host if name in {"", "?"} else name, port) for name, port in told))

@@ -1,4 +1,4 @@
-"""What a Redis server or its client complains of, as errors of this library that say what to do."""
+"""The errors of Redis servers and of the client, as errors of this library that say what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..._core.errors import StoreError, StoreUnavailable
-from ..._system.worker_threads import slow_look_up
+from ..name_look_ups import slow_look_up
 from .wire import prefix
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_IN", "SERVER_WIDE", "code_of", "refusal", "translated", "words_of"]
 
-# The client takes the code off the text of the errors that it has a class for.
+# The client removes the code from the text of errors for which it has a class.
 CODES = {
     "AskError": "ASK",
     "AuthenticationError": "WRONGPASS",
@@ -46,24 +46,24 @@ UNAVAILABLE = {
 }
 
 NO_RIGHT_IN_SCRIPT = ("The user executing the script", "ERR The user executing the script", "ERR ACL failure in script")
-"""How Redis before 7, 7.0, and later ones begin the error that outside of a script begins with NOPERM."""
+"""How different versions of Redis begin an error in a script that outside a script begins with NOPERM."""
 
 REPLICA = frozenset({"MASTERDOWN", "READONLY"})
 
 CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
 
 LOG_IN = "the log-in (AUTH, SELECT)"
-"""The command, for an error while a connection is made."""
+"""The name of the command in an error while connecting."""
 
 FIRST = "TIME"
-"""The command that a new connection begins with."""
+"""The first command of a new connection."""
 
 SERVER_WIDE = frozenset(UNAVAILABLE) | CLUSTER | {"NOPERM"}
-"""Codes that are not about one job."""
+"""The codes of errors that do not concern a single job."""
 
 
 def code_of(error: BaseException | str) -> str:
-    """The code that the server's error begins with, such as `READONLY`, or '' if it has none."""
+    """Return the code at the beginning of the server's error, such as `READONLY`; '' if there is none."""
     if isinstance(error, BaseException):
         for kind in type(error).__mro__:
             if kind.__name__ in CODES:
@@ -76,12 +76,12 @@ def code_of(error: BaseException | str) -> str:
 
 
 def words_of(error: BaseException | str) -> str:
-    """The server's own words, without the arguments of a command that it does not know: they may be a whole script."""
+    """Return the server's own words, without the arguments of an unknown command, which may be a complete script."""
     return str(error).partition(", with args beginning with")[0]
 
 
 def refusal(address: Place, error: BaseException | str, command: str = "", project: str = "PROJECT") -> StoreError:
-    """The error to raise for one that the server gave in answer to `command`."""
+    """Return the error to raise for a server's error in answer to `command`."""
     code, text = code_of(error), words_of(error)
     if code in UNAVAILABLE:
         advice = f"; {address.primary}" if code in REPLICA else ""
@@ -116,7 +116,7 @@ def refusal(address: Place, error: BaseException | str, command: str = "", proje
 
 
 def _pattern(text: str, project: str) -> str:
-    """The pattern of keys or channels that a user needs whose right the server says is lacking."""
+    """Return the pattern of keys or channels for which the user lacks a right, according to the server."""
     if "channel" in text:
         return f" with &{project}:notice"
     if " key" not in text:
@@ -126,7 +126,7 @@ def _pattern(text: str, project: str) -> str:
 
 @contextlib.contextmanager
 def translated(address: Place, command: str) -> Generator[None, None, None]:
-    """Turn the errors of client, server and system into `StoreError`, with the cause chained."""
+    """Convert the errors of client, server and operating system into `StoreError`, with the cause chained."""
     from redis.exceptions import AuthenticationError, RedisError, ResponseError
     from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -134,7 +134,7 @@ def translated(address: Place, command: str) -> Generator[None, None, None]:
     try:
         yield
     except RedisConnectionError as error:
-        # For a Unix socket the client wraps what the server answered to the log-in into one of these.
+        # For a Unix socket the client wraps the server's answer to the log-in in one of these.
         inner = error.__cause__ if isinstance(error.__cause__, RedisError) else error
         if code_of(inner) or isinstance(inner, AuthenticationError):
             raise refusal(address, inner, command) from error
@@ -150,19 +150,19 @@ def translated(address: Place, command: str) -> Generator[None, None, None]:
 
 
 def _without_tls(address: Place, command: str) -> str:
-    """A hint for a new connection over TLS that gets no answer: a server without TLS waits for more bytes."""
+    """Return a hint for a TLS connection without an answer: a server without TLS waits for more bytes."""
     wanted = command == FIRST and getattr(address, "tls", None) is not None
     return "; a server that does not speak TLS is as silent as that" if wanted else ""
 
 
 def _with_tls(address: Place, command: str, reason: str) -> str:
-    """A hint for a new plain connection that the server closes: a server with TLS does so."""
+    """Return a hint for a plain connection that the server closed, as a server with TLS does."""
     wanted = command == FIRST and getattr(address, "tls", ...) is None and reason == "Connection closed by server"
     return "; if it speaks TLS, write rediss:// in the URL" if wanted else ""
 
 
 def _reason(error: BaseException) -> str:
-    """Why there is no connection: the client's text repeats the address and hides what the system said."""
+    """Return why there is no connection. The client's text repeats the address and hides the system's error."""
     cause = error.__context__
     distrust: str | None = getattr(cause, "verify_message", None)  # of ssl.SSLCertVerificationError
     if distrust is not None:
@@ -172,7 +172,7 @@ def _reason(error: BaseException) -> str:
         elif "expired" in distrust:
             advice = ""
         return f"certificate verify failed: {_end(distrust)}{advice}"
-    # Of these alone: an error of TLS has a number, too, which means something else.
+    # For these only, because the number of a TLS error means something else.
     if isinstance(cause, ConnectionError | FileNotFoundError | PermissionError) and cause.errno is not None:
         return os.strerror(cause.errno)
     return _end(str(error))

@@ -1,11 +1,11 @@
--- One chunk of a replica's batch: each request on its own, by the rules of stores/rules.py. What only Redis knows:
--- a lease is held as long as its lock key is there; the key's value is the holder, whatever the state says.
+-- Carry out one part of a replica's batch, each request separately, by the rules of stores/rules.py. In addition, a
+-- lease is held as long as its lock key exists, and the key's value is the holder, whatever the state says.
 --
--- KEYS  the set of job names, then for each request the job's lock and state
+-- KEYS  the set of job names, then for each request the lock and the state of its job
 -- ARGV  node id; the time after which nothing is done, in microseconds, or ''; channel; then the requests
--- Reply the time alone if it is too late; else the time, what went wrong with the notice and with the set of
---       names ('' for nothing), and one verdict for each request, all in one text of as many lines: a client takes
---       ten times as long for as many texts. wire.py writes and reads both.
+-- Reply the time only, if it is too late. Otherwise the time, the error of the notice and the error of the set of names
+--       ('' for none), and one verdict for each request, as the lines of one text, because a client takes ten times as
+--       long for separate texts. wire.py writes the requests and reads the verdicts.
 --
 -- All instants are microseconds since the epoch, exact as doubles up to 2^53. Lua's own conversion of numbers to
 -- text drops digits, so numbers from outside stay text, and others go through text().
@@ -20,7 +20,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
-local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- globals are looked up by name each time
+local KEYS, ARGV, try, match = KEYS, ARGV, redis.pcall, string.match -- as locals, because Lua looks globals up by name each time
 local node, void_at, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -29,10 +29,10 @@ if void_at and wall > void_at then
 end
 
 local command = ''
--- Jobs to add to the set of names, jobs to remove from it, and jobs that somebody should look at.
+-- Jobs to add to the set of names, jobs to remove from it, and jobs for the notice.
 local named, forgotten, news = {}, {}, {}
 
--- Not every server's error says which command it was that failed.
+-- Remember the command, because the errors of some servers do not name it.
 local function call(name, ...)
   command = name
   return redis.call(name, ...)
@@ -68,12 +68,12 @@ local function load(key)
   return state
 end
 
--- The slot that bars earlier ones: not one that a wrong clock put far ahead.
+-- The slot that bars earlier ones. A slot far ahead does not, because it comes from a wrong clock.
 local function barring(state)
   return state.slot and state.slot <= wall + AHEAD and state.slot
 end
 
--- What an operator asked for, while it is in force. orders.py tells the texts.
+-- The orders in force. orders.py defines their texts.
 local function pause_ends(state)
   local ends = match(state.paused, '^(%d*);%d+;')
   if ends and (ends == '' or tonumber(ends) > wall) then
@@ -105,7 +105,7 @@ local function refused(lock, holder, state)
     .. ';' .. holder
 end
 
--- The field `run` of a report; a term in which no run ended well keeps what was known before it.
+-- The field `run` of a report. If no run of the term ended well, keep the earlier time.
 local function run_of(state, outcome, runs, failures, good_ago)
   local good = ''
   if outcome ~= 'ok' then
@@ -177,7 +177,7 @@ function handle.A(job, lock, key, number, milliseconds, above)
   if paused then
     return 'B;paused;' .. mine .. ';' .. paused .. ';' .. state.paused
   end
-  -- No lease lasts longer than that, so an order that would has been given when the clock was ahead.
+  -- No lease lasts longer than that. Such an order was given while the clock was ahead, and does not count.
   if resigned and tonumber(resigned) - wall <= math.max(tonumber(milliseconds) * 1000, RESIGNS) then
     return 'B;resigned;' .. mine .. ';' .. resigned .. ';'
   end
@@ -185,7 +185,7 @@ function handle.A(job, lock, key, number, milliseconds, above)
   local fields = {'holder', node, 'seq', number, 'token', token, 'since', text(wall)}
   local off = state.off
   if (not off and not state.slot) or (off and off < 0) then
-    off = wall -- never seen before, or switched off until now: earlier slots are not owed
+    off = wall -- a new job, or one that was switched off: earlier slots do not run
     fields[#fields + 1] = 'off'
     fields[#fields + 1] = text(off)
   end
@@ -194,16 +194,16 @@ function handle.A(job, lock, key, number, milliseconds, above)
     fields[#fields + 1] = ''
   end
   if state.ended ~= '' and tonumber(state.ended) > wall then
-    state.ended = text(wall) -- else a clock that was ahead once would hold an interval job back
+    state.ended = text(wall) -- otherwise a clock that was ahead once would delay an interval job
     fields[#fields + 1] = 'done'
     fields[#fields + 1] = state.done .. ':' .. state.ended
   end
-  -- The lock last: should the server refuse either of them, nobody has a lease that he was not told of.
+  -- The lock last: if the server refuses one of the writes, no replica holds a lease without knowing it.
   call('HSET', key, unpack(fields))
   call('SET', lock, node, 'PX', milliseconds)
   named[#named + 1] = job
   local ended = state.done .. ':' .. state.ended
-  -- A holder that asks anew never got the answer to its first request: what was true then still counts.
+  -- A holder that requests again never got the first answer, so the state before its first request still counts.
   local released = (state.holder == holder or state.token == state.released) and text(state.released) or '0'
   return 'G;' .. token .. ';' .. released .. ';' .. (off and text(off) or '') .. ';' .. ended .. ';'
     .. (state.slot_text or '')
@@ -214,12 +214,12 @@ function handle.N(_, lock, key, token, milliseconds, report)
   if holder ~= node or state.token ~= tonumber(token) then
     return refused(lock, holder, state)
   end
-  -- First what frees or keeps memory as it is: a server that is full refuses a write only if it is a script's first.
+  -- PEXPIRE first: a server at maxmemory rejects a script whose first write allocates memory.
   call('PEXPIRE', lock, milliseconds)
   local fields = progress(state, report)
   local paused, trigger = pause_ends(state), trigger_waiting(state)
   if state.off and state.off < 0 and not paused then
-    fields[#fields + 1] = 'off' -- a pause that this term outlived is over: what comes now is owed
+    fields[#fields + 1] = 'off' -- the pause ended during this term, so slots count from now on
     fields[#fields + 1] = text(wall)
   end
   if fields[1] then
@@ -234,7 +234,7 @@ end
 
 function handle.R(job, lock, key, number, off, unused, report)
   local holder, state = call('GET', lock), load(key)
-  -- A state of another holder says nothing about this lease: it was lost, or never written.
+  -- The state of another holder does not count: the state of this lease was lost or never written.
   if holder ~= node or (state.holder == node and state.seq > tonumber(number)) then
     return 'D0'
   end
@@ -273,7 +273,7 @@ function handle.C(_, lock, key, token, slot, mark)
     return 'H'
   end
   if stored and asked == stored and state.slot_token == token then
-    return 'C' -- asked again because the first answer was lost
+    return 'C' -- requested again because the first answer was lost
   end
   if stored and asked <= stored then
     return 'T'
@@ -289,7 +289,7 @@ function handle.K(_, lock, key, token, id, busy)
   end
   local outcome = id .. ';' .. token .. ';' .. (busy == '1' and 'busy' or 'started')
   if call('HMGET', key, 'triggered')[1] == outcome then
-    return 'C' -- asked again because the first answer was lost
+    return 'C' -- requested again because the first answer was lost
   end
   if trigger_waiting(state) ~= id then
     return 'T'
@@ -302,12 +302,11 @@ local function packed(pause)
   return (string.gsub(pause, '[%%;]', {['%'] = '%25', [';'] = '%3B'}))
 end
 
--- An order: `fields` are what it changes; `pause` is in force now, and `was` was until now. A leader of another
--- implementation reads no orders.
+-- The answer to an order, which changes `fields`. `pause` is in force now, and `was` was in force before.
 local function ordered(job, lock, key, outcome, fields, pause, was)
   local holder = call('GET', lock)
   if fields then
-    -- A leader of release 0.1 renews without a look at the orders while `ok` is its token.
+    -- A leader of release 0.1 does not read orders while `ok` is its token.
     call('HSET', key, 'ok', '', unpack(fields))
     news[#news + 1] = job
   end
@@ -315,6 +314,7 @@ local function ordered(job, lock, key, outcome, fields, pause, was)
     .. packed(was or '') .. ';' .. (holder or '')
 end
 
+-- Why the leader cannot follow an order. A leader of another implementation reads no orders.
 local function cannot(lock, state)
   local holder = call('GET', lock)
   if holder and holder ~= state.holder then
@@ -430,10 +430,10 @@ for number = 1, #ARGV - BEFORE do
   local request, lock, key = ARGV[number + BEFORE], KEYS[2 * number], KEYS[2 * number + 1]
   local ok, verdict = pcall(serve, request, lock, key)
   if not ok then
-    -- An error is a table since Redis 7, a text before.
+    -- An error is a table since Redis 7, and a text before.
     verdict = 'E;' .. command .. ';' .. tostring(type(verdict) == 'table' and verdict.err or verdict)
   end
-  verdicts[number] = verdict == 'N' and verdict or string.gsub(verdict, '[%%\n]', ESCAPED) -- a node may have any name
+  verdicts[number] = verdict == 'N' and verdict or string.gsub(verdict, '[%%\n]', ESCAPED) -- a node id may contain these characters
 end
 reply[4] = table.concat(verdicts, '\n')
 

@@ -1,4 +1,4 @@
-"""Whether a Redis server will do for a project: version, role, eviction, and the rights of the user."""
+"""Check a Redis server for a project: version, role, eviction, and the rights of the user."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["facts_of", "inspect", "unfit_for"]
 
 SECONDS = 5.0
-"""What it may take in all."""
+"""The time limit in seconds."""
 
 OLDEST = (6, 2)
-"""The oldest server that the tests run on."""
+"""The oldest version that is tested."""
 
 
 async def inspect(address: Place, project: str) -> tuple[Finding, ...]:
-    """What there is to say about the server at `address`. Raises `StoreError` where it cannot be asked.
+    """Return the findings about the server at `address`. Raises `StoreError` if the server does not answer.
 
-    The rights are found out by using them, on two keys of the project that nobody else uses and that are gone at the
+    The rights are checked by using them, on two keys of the project that nothing else uses and that are deleted at the
     end.
     """
     with translated(address, "INFO"):
@@ -47,13 +47,13 @@ async def inspect(address: Place, project: str) -> tuple[Finding, ...]:
 
 
 def facts_of(info: bytes) -> dict[str, str]:
-    """What INFO told, by name."""
+    """Return the values of INFO by name."""
     lines = info.decode(errors="replace").splitlines()
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 def unfit_for(address: Place, facts: dict[str, str]) -> StoreError | None:
-    """Why leases cannot be kept on such a server, whatever it answers."""
+    """Return why such a server cannot keep leases, whatever it answers."""
     if facts.get("role") == "slave":
         return refusal(address, "READONLY")
     if facts.get("cluster_enabled") == "1" and not address.cluster:
@@ -76,7 +76,7 @@ def _of_server(address: Place, info: Any) -> list[Finding]:
         if facts.get("redis_version", "").startswith("6."):
             text = f"Redis before 7.0 does not apply min-replicas-to-write to scripts: {cut_off}; use a later version"
             findings.append(Finding("warning", text))
-        elif "min_slaves_good_slaves" not in facts:  # their number is told only where the server is to mind it
+        elif "min_slaves_good_slaves" not in facts:  # the server shows the number only if the setting is on
             findings.append(Finding("warning", f"min-replicas-to-write is 0: {cut_off}; write 1"))
     policy = facts.get("maxmemory_policy", "")
     bounded = facts.get("maxmemory", "0") != "0"
@@ -118,7 +118,7 @@ async def _of_rights(link: Link, address: Place, project: str) -> list[Finding]:
     findings: list[Finding] = []
     for command, why in zip(script[::2], script[1::2], strict=True):
         said = ORIGIN.sub("", why.decode(errors="replace"))
-        if code_of(said) != "WRONGTYPE":  # follows from what was refused before
+        if code_of(said) != "WRONGTYPE":  # a consequence of an earlier refusal
             findings.append(Finding("error", str(refusal(address, said, command.decode(), project))))
     for command, said in (("EVALSHA", called), ("PING", pinged)):
         if isinstance(said, Exception) and not lacks_script(said):
@@ -127,7 +127,7 @@ async def _of_rights(link: Link, address: Place, project: str) -> list[Finding]:
         await link.send(pack((b"SUBSCRIBE", channel(named).encode())))
         if await link.read(SECONDS) is None:
             raise TimeoutError
-    except ResponseError as error:  # what else may go wrong with the connection is the caller's to tell
+    except ResponseError as error:  # other errors of the connection are for the caller
         findings.append(Finding("error", str(refusal(address, error, "SUBSCRIBE", project))))
     if not findings:
         findings.append(Finding("ok", "the user has all rights that are needed"))

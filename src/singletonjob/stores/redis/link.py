@@ -1,5 +1,6 @@
-"""One connection to a Redis server, under our control: it is never opened again behind our back, and never closed
-politely. What is in doubt is aborted; nothing waits for the peer.
+"""One connection to a Redis server. The client library must not reconnect it, and it is aborted instead of closed.
+
+A connection in doubt is aborted, so that nothing waits for the other side.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Link"]
 
 Command: TypeAlias = "bytes | Sequence[bytes]"
-"""What `pack` gave, or what it takes."""
+"""A packed command, or the parts for `pack`."""
 
 FILES = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 
 
 class _Connection(Protocol):
-    """What is used of `redis.asyncio.Connection`, whose own annotations are incomplete."""
+    """The used part of `redis.asyncio.Connection`, whose own annotations are incomplete."""
 
     _writer: asyncio.StreamWriter | None
 
@@ -43,7 +44,7 @@ EXAMPLE = "redis://user:password@host:6379/0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server and who to be there. `path`: of a Unix socket; `tls`: redis-py's `ssl_` options, None without TLS."""
+    """A server, with user and password. `path`: of a Unix socket. `tls`: redis-py's `ssl_` options, or None."""
 
     login: ClassVar[str] = f"write {EXAMPLE}"
     primary: ClassVar[str] = "name the primary in the URL"
@@ -74,7 +75,7 @@ class Address:
 
 
 class Link:
-    """A connection that has logged in, to the server at `address`. Made by `open`."""
+    """A connection, logged in, to the server at `address`. `open` creates it."""
 
     __slots__ = ("_connection", "address")
 
@@ -84,7 +85,7 @@ class Link:
 
     @classmethod
     async def open(cls, address: Address, seconds: float) -> Link:
-        """Connect within `seconds`, and log in; the caller bounds the whole, and every later call.
+        """Connect within `seconds`, and log in. The caller limits both together, and each later call.
 
         Raises the client's errors and `OSError`; for a file of the TLS options that cannot be read, `StoreError`.
         """
@@ -101,7 +102,7 @@ class Link:
         return self._connection.is_connected
 
     async def call(self, commands: Sequence[Command]) -> list[Any]:
-        """Send all commands in one go; one reply for each, in order, where an error of the server is a reply, too.
+        """Send all commands at once, and return their replies in order; an error of the server is a reply, too.
 
         Raises the client's errors and `OSError` when the connection is lost.
         """
@@ -117,27 +118,27 @@ class Link:
                 replies.append(error)
             except RedisConnectionError:
                 for reply in replies:
-                    if isinstance(reply, ResponseError):  # the reason why the server has closed the connection
+                    if isinstance(reply, ResponseError):  # the reason for which the server closed the connection
                         raise reply from None
                 raise
         return replies
 
     async def send(self, packed: bytes) -> None:
-        """Send what `pack` gave. The answer is fetched by `read`."""
+        """Send a packed command; `read` fetches the answer."""
         from redis.exceptions import ConnectionError as RedisConnectionError
 
-        if not self.usable:  # the client would connect again, and the server might be another one then
+        if not self.usable:  # otherwise the client would reconnect, perhaps to another server
             raise RedisConnectionError("the connection is lost")
         await self._connection.send_packed_command(packed, check_health=False)
 
     async def read(self, seconds: float) -> Any:
-        """The next thing that the server says; None if that takes longer than `seconds`."""
+        """Return the server's next message; None if there is none within `seconds`."""
         return await self._connection.read_response(timeout=seconds)
 
     def abort(self) -> None:
-        """Drop the connection, and what is still to be sent, at once."""
-        # The client's `disconnect` may wait for the peer, and a plain close tries to send what is buffered.
-        # There is no public way to abort; and a connection that was not closed complains when it is collected.
+        """Drop the connection and the unsent data at once."""
+        # The client's `disconnect` may wait for the other side, and a plain close tries to send buffered data. There is
+        # no public way to abort. Without `_close` the connection warns when it is collected.
         writer = self._connection._writer  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if writer is not None:
             writer.transport.abort()
@@ -153,16 +154,16 @@ def _connection(address: Address, seconds: float) -> _Connection:
         try:
             await connection.on_connect()
         except BaseException:
-            Link(connection, address).abort()  # else the client waits for the peer to close
+            Link(connection, address).abort()  # otherwise the client waits for the other side to close
             raise
 
-    # All of them, since their defaults differ between versions: one makes a call of a minute out of retries.
+    # All options, because the defaults differ between versions: one of them turns retries into a call of a minute.
     options: dict[str, Any] = {
         "db": address.db,
         "username": address.username,
         "password": address.password,
-        # Not `seconds`: the client would send under `asyncio.wait_for`, which before Python 3.12 may swallow a
-        # cancellation; the call would go on after it was given up. The caller's bound covers sending and reading.
+        # Not `seconds`: the client would send under `asyncio.wait_for`, which may swallow a cancellation before Python
+        # 3.12, so that an abandoned call would go on. The caller's limit covers sending and reading.
         "socket_timeout": None,
         "socket_connect_timeout": seconds,
         "retry": Retry(NoBackoff(), 0),
@@ -178,14 +179,14 @@ def _connection(address: Address, seconds: float) -> _Connection:
         return cast("_Connection", Connection(**options))
     options |= address.tls
     for name in FILES & address.tls.keys():
-        if not os.access(str(options[name]), os.R_OK):  # the client's own error would not say which file
+        if not os.access(str(options[name]), os.R_OK):  # the client's error would not name the file
             raise StoreError(f"redis store: {address}: {name}: {options[name]} cannot be read")
     return cast("_Connection", SSLConnection(**options))
 
 
 def _anonymous() -> dict[str, None]:
-    """Options that spare a new connection the round trips in which the client tells its name."""
+    """Return options that save the round trips in which the client tells the server its name."""
     import redis
 
-    # Later versions warn of the older options.
+    # Newer versions warn about the older options.
     return {"driver_info": None} if hasattr(redis, "DriverInfo") else {"lib_name": None, "lib_version": None}

@@ -1,11 +1,11 @@
-"""A server that other servers name, and that may be another one tomorrow: the base of Sentinel and Cluster.
+"""A server that other servers name, and that can be replaced: the base of Sentinel and Cluster.
 
-The guides are asked before each new connection, so a fail-over looks like an outage: the connection to the old server
-breaks, is in doubt or is refused, and is dropped; the next one leads to the server that the guides name then.
+The guides are asked before each new connection. So a fail-over looks like an outage: the connection to the old server
+breaks, is in doubt or is refused, and the next connection goes to the server that the guides name then.
 
-That alone would make two leaders, because an old server that was cut off or frozen goes on as if nothing had happened,
-with its connections, until somebody tells it. So after each exchange one guide is asked whether the server that
-answered still is the one.
+That alone would allow two leaders, because an old server that was cut off or frozen goes on serving its connections
+until it learns that it was replaced. Therefore one guide is asked after each exchange whether the answer came from the
+right server (S1).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["MovingPlace", "asked"]
 
 SHARES = 3
-"""So many silent guides leave time for one that answers, and for the server, within one call."""
+"""The number of guides whose silence leaves time for another guide and for the server within one call."""
 
 
 async def asked(guide: Address, command: Sequence[bytes], name: str, seconds: float) -> Any:
-    """The reply of a guide on a connection of its own; an error of the server is a reply, too.
+    """Return the reply of a guide on a new connection; an error of the server is a reply, too.
 
-    Raises `StoreError`, in which the command has this name.
+    Raises `StoreError`, which shows `name` for the command.
     """
     with translated(guide, name):
         async with asyncio.timeout(seconds):
@@ -44,14 +44,14 @@ async def asked(guide: Address, command: Sequence[bytes], name: str, seconds: fl
 
 
 class MovingPlace:
-    """The base of a `Place`: the server that the first of the guides names that can be reached."""
+    """The base of a `Place`: the server that the first reachable guide names."""
 
     unnamed: str
     """The error when no guide names a server."""
 
     def __init__(self, guides: Sequence[Address], server: Address) -> None:
         self.server: Address = server
-        self._guides = list(guides)  # the next one to be asked comes first
+        self._guides = list(guides)  # in the order in which they are asked
 
     @property
     def username(self) -> str | None:
@@ -62,11 +62,11 @@ class MovingPlace:
         return self.server.password
 
     async def connect(self, project: str, seconds: float) -> Link:
-        """See `Place.connect`. Each guide has an equal share of the time, and the server at least as much."""
+        """See `Place.connect`. Each guide gets an equal share of the time, and the server at least as much."""
         share = seconds / (min(len(self._guides), SHARES) + 1)
         failed: list[StoreError] = []
         for guide in tuple(self._guides):
-            # Before it is asked: if it is the one that uses up the caller's time, another one is the next to be asked.
+            # Before the request, so that another guide is next if this one uses up the caller's time.
             self._put_last(guide)
             try:
                 found = await self._named_by(guide, project, share)
@@ -83,9 +83,9 @@ class MovingPlace:
         raise kind(f"redis store: {self.unnamed}: {why}") from failed[-1]
 
     async def moved(self, link: Link, project: str, seconds: float) -> bool:
-        """See `Place.moved`. One guide is asked; if it does not tell, another one is the next time."""
+        """See `Place.moved`. One guide is asked; if it does not answer, another guide is asked the next time."""
         guide = next((one for one in self._guides if one.where != link.address.where), None)
-        if guide is None:  # there is one server in all
+        if guide is None:  # there is only one server
             return False
         try:
             found = await self._named_by(guide, project, seconds)
@@ -95,11 +95,11 @@ class MovingPlace:
         return found.where != link.address.where and not await self._denies(found, project, seconds)
 
     async def _named_by(self, guide: Address, project: str, seconds: float) -> Address:
-        """The server that this guide names. Raises `StoreError`."""
+        """Return the server that this guide names. Raises `StoreError`."""
         raise NotImplementedError
 
     async def _denies(self, found: Address, project: str, seconds: float) -> bool:  # noqa: ARG002 - for a subclass
-        """Whether the named server itself says that it is another one. False if it does not tell."""
+        """Return True if the named server itself names another one; False if it does not answer."""
         return False
 
     async def _opened(self, found: Address, seconds: float) -> Link:
@@ -107,7 +107,7 @@ class MovingPlace:
             return await Link.open(found, seconds)
 
     def _trust(self, guide: Address) -> None:
-        """The server that this guide named can be reached."""
+        """Take note that the server named by this guide can be reached."""
 
     def _put_last(self, guide: Address) -> None:
         if guide in self._guides:

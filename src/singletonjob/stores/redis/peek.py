@@ -1,4 +1,4 @@
-"""A look into the Redis store from outside: who leads. Reads only, on a connection of its own."""
+"""Read the state of jobs in the Redis store, for people. Changes nothing, and uses a separate connection."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["look"]
 
 SECONDS = 3.0
-"""What one look may take in all."""
+"""The time limit in seconds."""
 
 CHUNK = 100
-"""So many jobs are asked about in one go."""
+"""The number of jobs in one request."""
 
 
 async def look(address: Place, project: str) -> tuple[JobView, ...]:
-    """How the project's jobs stand on the server at `address`, by name. Raises `StoreError`, also
-    for a replica, which may tell what was, and for a node of a Cluster that a plain URL names."""
+    """Return the state of the project's jobs on the server at `address`, by name.
+
+    Raises `StoreError`, also for a replica, which may have old data, and for a plain URL that names a node of a
+    Cluster.
+    """
     project = prefix(project, cluster=address.cluster)
     with translated(address, "SMEMBERS, GET, PTTL, HMGET and TIME"):
         async with asyncio.timeout(SECONDS):
@@ -39,7 +42,7 @@ async def look(address: Place, project: str) -> tuple[JobView, ...]:
                 info, found, heard = await link.call(
                     [(b"INFO",), (b"SMEMBERS", names_key(project).encode()), (b"PUBSUB", b"NUMSUB", name)]
                 )
-                listeners = None if isinstance(heard, Exception) else int(heard[1])  # it is a right of its own
+                listeners = None if isinstance(heard, Exception) else int(heard[1])  # it needs a separate right
                 unfit = unfit_for(address, facts_of(info)) if isinstance(info, bytes) else None
                 if unfit is not None:
                     raise unfit
@@ -55,21 +58,21 @@ async def look(address: Place, project: str) -> tuple[JobView, ...]:
 
 
 def _questions(project: str, jobs: Iterable[str]) -> list[tuple[bytes, ...]]:
-    """Three commands for each job; `TIME` is to be asked after the last of them."""
+    """Return three commands for each job; `TIME` must follow the last of them."""
     commands: list[tuple[bytes, ...]] = []
     for job in jobs:
         lock, state = lock_key(project, job).encode(), state_key(project, job).encode()
         fields = (b"holder", b"token", b"since", b"done", b"paused", b"run")
         commands += [(b"GET", lock), (b"PTTL", lock), (b"HMGET", state, *fields)]
-    # A hand-over in the midst of them is rare, and looks like the lease of another implementation. A transaction would
-    # need rights that nothing else needs.
+    # A hand-over between these commands is rare, and looks like the lease of another implementation. A transaction
+    # would need rights that nothing else needs.
     return commands
 
 
 def _views(jobs: Iterable[str], replies: Iterable[Any], listeners: int | None) -> list[JobView]:
-    """What the replies to `_questions`, and then to `TIME`, say. Raises an error that is not about one job.
+    """Return the state from the replies to `_questions` and to `TIME`. Raises an error that concerns all jobs.
 
-    `listeners` hear the notices of the project; None: it is not known how many.
+    `listeners` is the number of subscribers to the notices of the project; None: not known.
     """
     *answers, (seconds, micros) = [_sound(reply) for reply in replies]
     wall = int(seconds) * 1_000_000 + int(micros)
@@ -83,9 +86,9 @@ def _view(job: str, wall: int, listeners: int | None, value: Any, left: Any, sta
     paused = pause_in_force((ordered or b"").decode(errors="replace"), wall)
     seen = JobView(job, ended=int(ended) if ended else None, paused=paused, standby=listeners, wall=wall)
     seen = with_run(seen, (run or b"").decode(errors="replace"))
-    if value is None or left == -2:  # gone, in between
+    if value is None or left == -2:  # expired meanwhile
         return seen
-    # Where the state names another, the leader is another implementation, which keeps none and does not listen.
+    # If the state names another holder, the leader is another implementation, which writes no state.
     ours = holder == value
     return seen._replace(
         holder=value.decode(errors="replace"),
@@ -97,7 +100,7 @@ def _view(job: str, wall: int, listeners: int | None, value: Any, left: Any, sta
 
 
 def _sound(reply: Any) -> Any:
-    """The reply, None for the error of a bad key. Raises an error that is not about one job."""
+    """Return the reply; None for a key of a wrong type. Raises an error that concerns all jobs."""
     if not isinstance(reply, Exception):
         return reply
     if code_of(reply) in SERVER_WIDE:

@@ -1,4 +1,4 @@
-"""What a server says of itself on a new connection: its time, its up-time, and whether it evicts."""
+"""The reading of a server on a new connection: its time, its up-time, and its eviction policy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
 class Reading(NamedTuple):
-    """`clock` in microseconds; `up_for` in whole seconds, None where it is not told; `evicts`: a policy that does.
+    """`clock` in microseconds. `up_for` in full seconds; None if not known. `evicts`: a policy that evicts leases.
 
-    A server whose clock was set back since it started has a negative up-time: it may have started just now.
+    A server whose clock was set back since its start has a negative up-time: it may have started just now.
     """
 
     clock: int
@@ -27,11 +27,11 @@ class Reading(NamedTuple):
 
 
 async def read(link: Link) -> Reading:
-    """Raises the client's errors and `OSError`."""
+    """Return the reading. Raises the client's errors and `OSError`."""
     time, info = await link.call([(b"TIME",), (b"INFO",)])
     if isinstance(time, Exception):
         raise time
-    # No right to INFO, or something between us and the server that does not tell: then there is no up-time.
+    # The up-time is unknown if the user lacks the right to INFO, or a proxy does not support it.
     found = UP_TIME.search(info) if isinstance(info, bytes) else None
     return Reading(
         clock=int(time[0]) * 1_000_000 + int(time[1]),
@@ -41,9 +41,9 @@ async def read(link: Link) -> Reading:
 
 
 def _evicts(info: bytes) -> str:
-    """The policy by which the server may throw a lease away; empty if it does not.
+    """Return the policy by which the server may evict a lease; empty if it does not.
 
-    A lease has an expiry, so it is among what `volatile-*` throws away, once there is a limit to be reached.
+    A lease has an expiry, so the `volatile-*` policies evict it, too, if there is a limit for memory.
     """
     limit, policy = LIMIT.search(info), POLICY.search(info)
     name = policy[1].decode() if policy else ""

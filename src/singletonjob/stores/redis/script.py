@@ -1,4 +1,4 @@
-"""The scripts that a server runs: the one that carries out requests, and others by name."""
+"""The Lua scripts of the store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["lacks_script", "script", "script_text"]
 
 
 def script_text(name: str) -> bytes:
-    """The text of a script that lies beside this module.
+    """Return the text of a script beside this module.
 
-    Through the module's loader: a path leads nowhere where the program is one file (a zip application, or frozen).
+    The module's loader reads it, because there is no path in a program that is one file (a zip application, or frozen).
     """
     text = get_data("singletonjob.stores.redis", name)
     if text is None:
@@ -24,11 +24,11 @@ def script_text(name: str) -> bytes:
 
 @cache
 def script() -> tuple[bytes, bytes]:
-    """The script's text, and its name on the server."""
+    """Return the script's text and its digest, which is its name on the server."""
     text = script_text("exchange.lua")
     return text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def lacks_script(reply: object) -> bool:
-    """Whether a server answers that it knows no script of that name: it was restarted, failed over or flushed."""
+    """Return True if the server does not know the script, after a restart, a fail-over or a flush."""
     return isinstance(reply, Exception) and code_of(reply) == "NOSCRIPT"

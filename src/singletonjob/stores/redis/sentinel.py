@@ -1,9 +1,9 @@
-"""The server of a Sentinel service, checked to be the primary (redis.io, "Guidelines for Redis clients with support for
-Redis Sentinel").
+"""The server of a Sentinel service, checked to be the primary.
 
-After a `SENTINEL FAILOVER`, or when the old primary was only cut off or frozen, it goes on as one, with its
-connections, until the sentinels turn it into a replica, ten seconds later or so (sentinel.c: eight seconds of a wrong
-role, seen by an INFO every ten).
+This follows redis.io, "Guidelines for Redis clients with support for Redis Sentinel". After a `SENTINEL FAILOVER`, or
+if the old primary was only cut off or frozen, the old primary goes on serving its connections until the sentinels make
+it a replica. That takes about ten seconds (sentinel.c: eight seconds of a wrong role, seen by an INFO every ten
+seconds).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LOGIN = ("sentinel_username", "sentinel_password")
 
 
 def service_from_url(url: str) -> Service:
-    """Read `redis+sentinel://user:password@host1:26379,host2:26379/service/0`, or the same with `rediss+sentinel`,
-    `valkey+sentinel` or `valkeys+sentinel` in front. Ports and database may be left out; user and password are those
-    of the server. The query may set `sentinel_username` and `sentinel_password` and, with TLS, which is then spoken to
-    sentinels and server alike, what `address_from_url` tells.
+    """Read `redis+sentinel://user:password@host1:26379,host2:26379/service/0`.
 
-    Raises `ConfigError`; its text never holds what might be a password.
+    `rediss+sentinel`, `valkey+sentinel` and `valkeys+sentinel` are allowed, too. Ports and database may be left out.
+    User and password are those of the server. The query may set `sentinel_username` and `sentinel_password`, and with
+    TLS, which is used for sentinels and server, the keys of `address_from_url`. Raises `ConfigError`; its text never
+    shows what may be a password.
     """
     parts = url_parts(url, known=LOGIN, example=EXAMPLE)
     service, _, database = parts.path.removeprefix("/").partition("/")
@@ -62,7 +62,7 @@ def service_from_url(url: str) -> Service:
 
 
 class _Sentinel(Address):
-    """A sentinel, and who to be there."""
+    """A sentinel, with user and password."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class _Sentinel(Address):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named(Address):
-    """The server that a sentinel named."""
+    """The server that a sentinel names."""
 
     login: ClassVar[str] = f"write {EXAMPLE}"
     primary: ClassVar[str] = "the sentinels are asked again for each new connection"
@@ -86,9 +86,9 @@ class _Named(Address):
 
 
 class Service(MovingPlace):
-    """A `Place`: the primary of the service `name`, as the first of the `sentinels` says that can be reached.
+    """A `Place`: the primary of the service `name`, as the first reachable one of the `sentinels` names it.
 
-    `server` tells all about it but host and port.
+    `server` holds everything but host and port.
     """
 
     login: ClassVar[str] = _Named.login
@@ -129,14 +129,14 @@ class Service(MovingPlace):
         )
 
     def _trust(self, guide: Address) -> None:
-        # Not before: a sentinel that is cut off from the others goes on naming a primary that is none any more.
+        # Not earlier, because a sentinel that is cut off from the others goes on naming a former primary.
         self._guides.remove(guide)
         self._guides.insert(0, guide)
 
     async def _opened(self, found: Address, seconds: float) -> Link:
-        """A connection to a server that says itself that it is a primary.
+        """Return a connection to a server that reports itself as a primary.
 
-        Where INFO is not allowed, it is the first write that tells.
+        Without the right to INFO, the first write shows whether it is one.
         """
         with translated(found, "INFO"):
             link = await Link.open(found, seconds)

@@ -1,8 +1,8 @@
-"""Leases in Redis or Valkey: one script call per beat for all jobs of a replica, and release notices by pub/sub.
+"""Leases in Redis or Valkey: one script call per heartbeat for all jobs of a replica, and notices by pub/sub.
 
-The keys are told in `wire`, the rules in `exchange.lua`. A lease ends by the expiry of its key, so the server's
-clock counts and those of the replicas do not matter. `link` is the connection: one for the beats, one for the
-notices. The client library is imported when the first of them is opened.
+`wire` defines the keys, and `exchange.lua` the rules. A lease ends by the expiry of its key, so the server's clock
+decides, and the clocks of replicas do not matter. There is one connection (`link`) for the calls and one for the
+notices. The client library is imported when the first connection is opened.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ if TYPE_CHECKING:
 __all__ = ["RedisStore", "address_from_url"]
 
 CHUNK = 100
-"""So many requests go into one call of the script, which takes a server about 1 ms: nobody else is served meanwhile."""
+"""The number of requests in one call of the script. The call takes about 1 ms and blocks all other clients."""
 
 PING_INTERVAL = 3.0
 
 
 class RedisStore:
-    """The store on the server at `address`, which may be used by any number of replicas, and by programs in other
-    languages that keep to the original's lock keys.
+    """The store on the server at `address`, for any number of replicas and for programs that use the same lock keys.
 
-    The subscription's connection is tried each `ping_interval` seconds, and given up when that has no answer for as
-    long.
+    The connection of the subscription is checked every `ping_interval` seconds, and dropped if there is no answer for
+    that time.
     """
 
     def __init__(self, address: Place, *, ping_interval: float = PING_INTERVAL) -> None:
         self._address = address
         self._ping_interval = ping_interval
-        self._idle: dict[str, Link] = {}  # by the project that each was opened for
-        self._links: set[Link] = set()  # all that are open
+        self._idle: dict[str, Link] = {}  # by project
+        self._links: set[Link] = set()  # all open ones
         self._closed = False
         self._eviction_told = False
         self._warnings = Warnings()
@@ -58,10 +57,10 @@ class RedisStore:
         return f"RedisStore({self._address!r})"
 
     async def exchange(self, batch: Batch) -> Reply:
-        """See `LeaseStore.exchange`. A batch without an answer within `batch.bound` is a `StoreUnavailable`."""
+        """See `LeaseStore.exchange`. Raises `StoreUnavailable` if there is no answer within `batch.bound`."""
         self._check_open()
         batch = batch._replace(project=self._prefix(batch.project))
-        # Out of reach while it is in use: a call that was given up may still unwind when the next one begins.
+        # Removed while it is in use, because an abandoned call may still unwind when the next call begins.
         link = self._idle.pop(batch.project, None)
         if link is not None and not link.usable:
             self._drop(link)
@@ -78,7 +77,7 @@ class RedisStore:
                         left = (scope.when() or 0.0) - asyncio.get_running_loop().time()
                         await self._check_still_there(link, batch.project, min(left / 2, batch.bound / 4))
         except BaseException:
-            # In doubt: an answer may still come, and would be taken for that to the next call.
+            # In doubt: a late answer would be taken for the answer to the next call.
             if link is not None:
                 self._drop(link)
             raise
@@ -86,7 +85,7 @@ class RedisStore:
         return reply
 
     async def notices(self, project: str) -> AsyncGenerator[frozenset[str], None]:
-        """See `LeaseStore.notices`. Releases only: of a holder that died, the server knows no more than the expiry."""
+        """See `LeaseStore.notices`. Reports releases and orders; the death of a holder shows only by the expiry."""
         self._check_open()
         project = self._prefix(project)
         with translated(self._address, "SUBSCRIBE"):
@@ -122,7 +121,7 @@ class RedisStore:
         return await inspect(self._address, project)
 
     async def close(self) -> None:
-        """See `LeaseStore.close`. The leases stay as they are."""
+        """See `LeaseStore.close`. The leases do not change."""
         self._closed = True
         for link in self._links:
             link.abort()
@@ -144,7 +143,7 @@ class RedisStore:
         return link
 
     async def _check_still_there(self, link: Link, project: str, seconds: float) -> None:
-        """What a server says counts only while it is the one that is asked by all."""
+        """Raise `StoreUnavailable` if the project is on another server now: the answer does not count (S1)."""
         if await self._address.moved(link, project, seconds):
             for one in self._links:
                 one.abort()
@@ -166,7 +165,7 @@ class RedisStore:
         text, digest = script()
         replies = await link.call([script_call(b"EVALSHA", digest, batch, chunk) for chunk in chunks])
         missing = [number for number, reply in enumerate(replies) if lacks_script(reply)]
-        if missing:  # restarted, failed over or flushed; the server keeps the text for the next time
+        if missing:  # after a restart, a fail-over or a flush; the server keeps the text from now on
             again = await link.call([script_call(b"EVAL", text, batch, chunks[number]) for number in missing])
             for number, reply in zip(missing, again, strict=True):
                 replies[number] = reply
@@ -195,7 +194,7 @@ class RedisStore:
         return Reply(clock=clock, verdicts=tuple(verdicts))
 
     def _raise_if_not_about_a_job(self, verdicts: list[Verdict]) -> None:
-        """A server that lets nothing be written is the matter of all jobs, even if it let some be read."""
+        """Raise an error that concerns all jobs, for example of a server that accepts no writes."""
         if any(changes(verdict) for verdict in verdicts):
             return
         for failed in verdicts:
@@ -205,7 +204,7 @@ class RedisStore:
                     raise refusal(self._address, text, command)
 
     def _tell(self, notice: bytes, names: bytes) -> None:
-        """Both happen after the verdicts, and neither makes one wrong."""
+        """Log errors of the notice and of the set of names, which do not affect the verdicts."""
         if notice:
             self._warnings.not_published(self._address, notice.decode(errors="replace"))
         if names:

@@ -1,4 +1,4 @@
-"""What the URLs of all kinds of Redis stores have in common, read and checked without a connection."""
+"""The common parts of the URLs of all Redis stores, parsed and checked without a connection."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["UrlParts", "database_of", "malformed", "url_parts"]
 
 TLS = ("rediss", "valkeys")
-"""How the schemes begin with which TLS is spoken."""
+"""The beginnings of the schemes with TLS."""
 
 SSL = frozenset({"ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"})
-"""What may stand behind the `?` of each URL with TLS. Time-outs and retries may not: the election sets its own."""
+"""The query keys of a URL with TLS. Time-outs and retries are not allowed, because the election sets its own."""
 
 CERT_REQS = ("required", "optional", "none")
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -26,25 +26,25 @@ DIGITS = frozenset("0123456789")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlParts:
-    """A URL taken apart. All is percent-decoded, but for `path`; what was left out is empty or None.
+    """The parts of a URL, percent-decoded except for `path`. A part that is not there is empty or None.
 
-    `hosts` holds one item at least. `tls` as in `Address`; `query` is what else stands behind the `?`.
+    `hosts` has at least one item. `tls` is as in `Address`; `query` holds the other keys of the query.
     """
 
     scheme: str
     hosts: tuple[tuple[str, int | None], ...]
     path: str
-    query: Mapping[str, str] = field(repr=False)  # it may hold a password
+    query: Mapping[str, str] = field(repr=False)  # may hold a password
     username: str | None
     password: str | None = field(repr=False)
     tls: Mapping[str, str | bool] | None
 
 
 def url_parts(url: str, *, known: Collection[str], example: str) -> UrlParts:
-    """Take a URL of any kind of Redis store apart, with one host or more, separated by commas.
+    """Return the parts of a URL of any Redis store, with one host or more, separated by commas.
 
-    `known` are the keys that may stand in the query beside those for TLS, `example` is a good URL for the error's
-    text. Raises `ConfigError`; its text never holds what might be a password.
+    `known` holds the query keys besides those for TLS, and `example` is a good URL for the error's text. Raises
+    `ConfigError`; its text never shows what may be a password.
     """
     try:
         parts = urlsplit(url.strip())
@@ -79,14 +79,14 @@ def url_parts(url: str, *, known: Collection[str], example: str) -> UrlParts:
 
 
 def database_of(text: str, *, example: str) -> int:
-    """The number of a database, 0 if `text` is empty. Raises `ConfigError`."""
+    """Return the number of a database, 0 if `text` is empty. Raises `ConfigError`."""
     if not set(text) <= DIGITS or len(text) > 9:
         raise ConfigError(f"store: {text!r} is no database number; write {example}")
     return int(text or 0)
 
 
 def _query(text: str, known: Collection[str]) -> dict[str, str]:
-    # A plus sign is one: it stands in passwords and paths, and this is no form of a web page.
+    # A plus sign means a plus sign here, because it is common in passwords and paths.
     pairs = dict(parse_qsl(text.replace("+", "%2B"), keep_blank_values=True))
     unknown = pairs.keys() - SSL - set(known)
     if unknown:
@@ -108,7 +108,7 @@ def _ssl(key: str, value: str) -> str | bool:
 
 
 def malformed(why: str, example: str) -> ConfigError:
-    """The error for a URL that does not read as `example` does."""
+    """Return the error for a URL that does not have the form of `example`."""
     return ConfigError(
         f"store: {why}; write {example},"
         " in user and password @ as %40, : as %3A, / as %2F, ? as %3F, # as %23, [ as %5B, % as %25"

@@ -1,4 +1,4 @@
-"""What goes wrong beside the leases and makes no verdict wrong, as log lines."""
+"""Log lines about errors that do not affect the leases."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["Warnings", "evicts"]
 
 QUIET = 60.0
-"""A right that is missing is missed with each release: it is said at most once in so many seconds."""
+"""Seconds between two equal warnings, because a missing right shows with each release."""
 
 
 class Warnings:
-    """The log lines of one store, of all its servers together."""
+    """The warnings of one store, for all its servers together."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock

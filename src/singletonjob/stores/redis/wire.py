@@ -1,7 +1,7 @@
-"""What goes to `exchange.lua` and comes back: one text per request, one per verdict.
+"""The requests to `exchange.lua` and its verdicts, one text for each.
 
-A thousand jobs with an argument for each of their values cost the client ten times as much as packed ones. Fields are
-separated by `;`, which no name holds; what may hold anything comes last.
+For a thousand jobs, separate arguments for all values would cost the client ten times as much. Fields are separated by
+`;`, which no name contains; a field that may contain anything comes last.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["ORIGIN", "channel", "lock_key", "names_key", "pack", "prefix", "script_call", "state_key", "verdict"]
 
 ORIGIN = re.compile(r"^(?:@?user_script: ?\d+: )?-?")
-"""What servers before Redis 7 may write in front of an error: where in the script, and the protocol's own sign."""
+"""The prefix of errors before Redis 7: the place in the script, and the sign of the protocol."""
 
 HASH_COMMANDS = frozenset({"HMGET", "HSET"})
 
@@ -59,33 +59,33 @@ _OUTCOMES: dict[str, OrderOutcome] = {outcome: outcome for outcome in get_args(O
 
 
 def prefix(project: str, *, cluster: bool) -> str:
-    """How all keys of a project, and its channel, begin: on a Cluster with a hash tag, so that they share one slot."""
+    """Return the beginning of all keys of a project; on a Cluster a hash tag, so that they share one slot."""
     return f"{{{project}}}" if cluster else project
 
 
 def lock_key(project: str, job: str) -> str:
-    """The key that is the lease. Name, value and expiry are those of the original SingletonJob."""
+    """Return the key of the lease. Name, value and expiry are those of the original SingletonJob."""
     return f"{project}:{job}:lock"
 
 
 def state_key(project: str, job: str) -> str:
-    """The hash beside it. Where the project is no hash tag, the lock is one, by the literal braces."""
+    """Return the key of the state. If the project is no hash tag, the lock is one, by the literal braces."""
     lock = lock_key(project, job)
     return f"{lock}:state" if project.startswith("{") else f"{{{lock}}}:state"
 
 
 def names_key(project: str) -> str:
-    """The set of the names of all jobs that ever ran."""
+    """Return the key of the set of all job names."""
     return f"{project}:jobs"
 
 
 def channel(project: str) -> str:
-    """Where job names are published, one per line, when somebody should look at them."""
+    """Return the channel of the notices, which hold job names, one per line."""
     return f"{project}:notice"
 
 
 def pack(command: Sequence[bytes]) -> bytes:
-    """A command as the server reads it (redis.io, "RESP protocol", arrays of bulk strings)."""
+    """Return a packed command (redis.io, "RESP protocol", arrays of bulk strings)."""
     return b"*%d\r\n" % len(command) + _bulks(command)
 
 
@@ -94,7 +94,7 @@ def _bulks(arguments: Iterable[bytes]) -> bytes:
 
 
 def script_call(command: bytes, script: bytes, batch: Batch, requests: Sequence[Request]) -> bytes:
-    """The packed call of the script for some requests of the batch, whose project is the prefix of its keys.
+    """Return the packed call of the script for some requests of the batch, whose project is the prefix of its keys.
 
     `command` is EVALSHA with the script's digest, or EVAL with its text.
     """
@@ -103,16 +103,16 @@ def script_call(command: bytes, script: bytes, batch: Batch, requests: Sequence[
     void_at = "" if batch.void_at is None else str(batch.void_at)
     values = [batch.node, void_at, channel(batch.project), *map(_packed, requests)]
     head = b"*%d\r\n" % (3 + count + len(values)) + _bulks((command, script, b"%d" % count))
-    # As one text: a thousand small ones take four times as long to encode.
+    # As one text, because a thousand small ones take four times as long to encode.
     text = "".join([f"${len(value)}\r\n{value}\r\n" for value in values])
     if text.isascii():
         return head + keys + text.encode()
-    return head + keys + _bulks([value.encode(errors="backslashreplace") for value in values])  # a node of any name
+    return head + keys + _bulks([value.encode(errors="backslashreplace") for value in values])  # node ids are free text
 
 
 @lru_cache(maxsize=32)
 def _keys(project: str, jobs: tuple[str, ...]) -> bytes:
-    """A replica asks about the same jobs in each beat, and their names are half of what it sends."""
+    """Cached, because the names are the same in each call and are half of what a replica sends."""
     keys = [names_key(project)]
     for job in jobs:
         keys += (lock_key(project, job), state_key(project, job))
@@ -174,7 +174,7 @@ def _text(number: int | None) -> str:
 
 
 def verdict(packed: bytes, wall: int, project: str, job: str) -> Verdict:
-    """What one line of the script's reply says of a job; `wall` is the store's clock in that reply."""
+    """Return the verdict in one line of the script's reply; `wall` is the store's clock in that reply."""
     if packed == b"N":
         return _RENEWED
     if b"%" in packed:

@@ -1,9 +1,9 @@
-"""The signs of life between job loop and heartbeat, and warnings about a silent loop and about long runs."""
+"""Warnings about a job loop that is silent and about runs that take long."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .._system.worker_threads import where
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .._jobs.options import JobOptions
-    from .._reporting.log_lines import Journal
-    from .lease import Lease
+    from .log_lines import Journal
 
-__all__ = ["LoopWatch", "SignsOfLife"]
+__all__ = ["SlowRuns"]
 
 LONG_RUN = 0.8
 """A run that takes longer than this part of `lock_expiry` causes a warning."""
@@ -23,45 +22,47 @@ SAY_AGAIN = 60.0
 """Seconds until a warning is repeated."""
 
 
-class SignsOfLife:
-    """When job loop and heartbeat last showed that they are alive, on the boot clock; each reads the other's."""
+class RunningTerm(Protocol):
+    """The lease of a term, as far as its run is watched; `warned_at` is written here."""
 
-    __slots__ = ("alive_at", "beat_at", "loop_thread")
+    job: str
+    token: int
+    run_started: float | None
+    warned_at: float | None
 
-    def __init__(self, now: float) -> None:
-        self.alive_at: float = now  # written by the job loop
-        self.beat_at: float = now  # written by the heartbeat
-        self.loop_thread: int = 0
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def in_thread(self) -> bool: ...
 
 
-class LoopWatch:
+class SlowRuns:
     """Warns about a silent job loop and about long runs. Used on the heartbeat's thread only."""
 
     def __init__(
         self,
-        leases: Mapping[str, Lease],
+        leases: Mapping[str, RunningTerm],
         options: Mapping[str, JobOptions],
         *,
         stall_limit: float,
-        signs: SignsOfLife,
         journal: Journal,
     ) -> None:
         self._leases = leases
         self._options = options
         self._stall_limit = stall_limit
-        self._signs = signs
         self._journal = journal
         self._warned_at = -inf
 
-    def check(self, now: float) -> None:
-        """Log each warning that is due."""
-        silent = now - self._signs.alive_at
+    def check(self, now: float, *, alive_at: float, loop_thread: int) -> None:
+        """Log each warning that is due. The job loop, in `loop_thread`, was last alive at `alive_at`."""
+        silent = now - alive_at
         if silent > self._stall_limit / 2 and now - self._warned_at >= SAY_AGAIN:
             self._warned_at = now
             running = [
                 job for job, lease in self._leases.items() if lease.run_started is not None and not lease.in_thread
             ]
-            self._journal.loop_blocked(running, silent, where(self._signs.loop_thread))
+            self._journal.loop_blocked(running, silent, where(loop_thread))
         for lease in self._leases.values():
             if (started := lease.run_started) is not None and self._long_run_at(lease, started) <= now:
                 lease.warned_at = now
@@ -77,7 +78,7 @@ class LoopWatch:
                 soonest = at
         return soonest
 
-    def _long_run_at(self, lease: Lease, started: float) -> float:
+    def _long_run_at(self, lease: RunningTerm, started: float) -> float:
         options = self._options[lease.job]
         if lease.state == "over" or not options.warn_on_long_run:
             return inf  # a run without its lease has a warning of its own
