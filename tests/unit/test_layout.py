@@ -232,14 +232,14 @@ BUDGETS = {
     "_generate": 360,
     "_jobs": 1370,
     "_process": 415,
-    "_reporting": 855,
-    "_runtime": 1310,
-    "_system": 370,
+    "_reporting": 915,
+    "_runtime": 1255,
+    "_system": 300,
     "_telemetry": 290,
     "cli": 2120,
     "integrations": 220,
     "probes": 265,
-    "stores": 2595,
+    "stores": 2675,
     "testing": 2090,
 }
 """Lines of code of each room; text that explains it does not count."""
@@ -261,7 +261,7 @@ def test_each_room_keeps_to_its_budget() -> None:
 
 
 def test_the_core_the_runtime_and_the_system_can_be_read_in_one_sitting() -> None:
-    assert sum(room_sizes()[room] for room in SITTING) <= 3125
+    assert sum(room_sizes()[room] for room in SITTING) <= 2995
 
 
 def test_a_file_over_300_lines_says_why_on_its_top() -> None:
